@@ -1,0 +1,220 @@
+"""The canonical log's events: one JSON object a line, and the only way into and out of it.
+
+Times are ISO 8601 UTC with milliseconds on disk and Unix seconds (`time_s`) in code. `offset`, the
+event's ordinal in its partition, is not a field: the log gives it.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from features.errors import EventError
+
+MAX_STRING = 4096
+MAX_CANDIDATES = 1000
+
+Id = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+Text = Annotated[str, msgspec.Meta(max_length=MAX_STRING)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+Timestamp = Annotated[datetime, msgspec.Meta(tz=True)]
+
+TRAFFIC_TYPES = ("live", "explore", "shadow", "holdout", "replay", "probe")
+COUNTED_TRAFFIC = frozenset({"live", "explore", "holdout"})
+"""Traffic whose lists people saw: only these move counters, history and labels."""
+
+FEEDBACK_TYPES = ("seen", "accept", "complete", "dismiss", "undo")
+
+
+class Entity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something in the context that an action can be about: `{"id": "42", "type": "image"}`."""
+
+    id: Id
+    type: Name
+    time: Timestamp | None = None
+    fields: dict[str, Any] = {}
+
+    @property
+    def target(self) -> str:
+        """How a candidate names it: `image:42`."""
+        return f"{self.type}:{self.id}"
+
+
+class Trigger(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the user has just done, as the app names it."""
+
+    type: Name
+    fields: dict[str, Any] = {}
+
+
+class Context(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The situation that actions are ranked for; every field may be absent.
+
+    `timezone` is an IANA name. `fields` are the app's own: short strings and lists of them become
+    features (see features/context_keys.py).
+    """
+
+    surface: Name | None = None
+    locale: Name | None = None
+    region: Name | None = None
+    timezone: Name | None = None
+    time: Timestamp | None = None
+    app_version: Name | None = None
+    permissions: Annotated[list[Name], msgspec.Meta(max_length=64)] = []
+    text: Text | None = None
+    entities: Annotated[list[Entity], msgspec.Meta(max_length=256)] = []
+    trigger: Trigger | None = None
+    fields: dict[str, Any] = {}
+
+
+class _Base(msgspec.Struct, frozen=True, tag_field="event", kw_only=True, omit_defaults=True):
+    id: Id
+    time: Timestamp
+
+    @property
+    def time_s(self) -> float:
+        """Unix seconds, in whole milliseconds as on disk."""
+        return to_seconds(self.time)
+
+
+class ActionEvent(_Base, frozen=True, tag="action", kw_only=True):
+    """The catalogue's entry as of now; `fields` is an ActionSpec's JSON, null withdraws it."""
+
+    action: Name
+    fields: dict[str, Any] | None = {}
+
+
+class UserEvent(_Base, frozen=True, tag="user", kw_only=True):
+    """Profile fields of a user, merged into what is known; null deletes one."""
+
+    user: Id
+    fields: dict[str, Any] = {}
+
+
+class InteractionEvent(_Base, frozen=True, tag="interaction", kw_only=True):
+    """Something the user did by himself; `action` where it is the same thing as a catalogue action."""
+
+    user: Id
+    session: Id | None = None
+    type: Name
+    action: Name | None = None
+    target: Id | None = None
+    text: Text | None = None
+    fields: dict[str, Any] = {}
+
+
+class RankedItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An offered candidate. `position` counts from 1; `score` and `propensity` may be unknown in imports."""
+
+    action: Name
+    target: Id | None = None
+    position: Annotated[int, msgspec.Meta(ge=1, le=MAX_CANDIDATES)]
+    score: float | None = None
+    propensity: float | None = None
+
+
+class RankingEvent(_Base, frozen=True, tag="ranking", kw_only=True):
+    """One decision: the list offered, and all that is needed to judge it later.
+
+    `pool` has (action, target, score) of every candidate that reached explore; `features` is base64 of
+    little-endian float32 [pool, columns], on explore traffic only; `seen_offset` is the number of log
+    events whose effect the features had read (so the state after offsets 0 … seen_offset-1).
+    """
+
+    user: Id
+    session: Id | None = None
+    context: Context = Context()
+    items: Annotated[list[RankedItem], msgspec.Meta(max_length=MAX_CANDIDATES)] = []
+    pool: list[tuple[str, str | None, float]] | None = None
+    features: str | None = None
+    seen_offset: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    traffic: str = "live"
+    versions: dict[str, str] = {}
+    degraded: list[str] = []
+
+
+class FeedbackEvent(_Base, frozen=True, tag="feedback", kw_only=True):
+    """What followed an offer: seen, accept, complete, dismiss or undo."""
+
+    ranking: Id
+    user: Id
+    type: str
+    action: Name
+    target: Id | None = None
+    value: float | None = None
+
+
+class ForgetEvent(_Base, frozen=True, tag="forget", kw_only=True):
+    """From here on nothing that came before may be known about the user."""
+
+    user: Id
+
+
+Event = ActionEvent | UserEvent | InteractionEvent | RankingEvent | FeedbackEvent | ForgetEvent
+
+_decoder = msgspec.json.Decoder(Event)
+_encoder = msgspec.json.Encoder()
+
+
+def to_seconds(time: datetime) -> float:
+    """Unix seconds rounded to the millisecond that the log keeps."""
+    return round(time.timestamp() * 1000.0) / 1000.0
+
+
+def from_seconds(time_s: float) -> datetime:
+    """The UTC time of Unix seconds, rounded to a millisecond."""
+    milliseconds = round(time_s * 1000.0)
+    seconds, rest = divmod(milliseconds, 1000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest * 1000)
+
+
+def format_time(time: datetime) -> str:
+    """`2020-05-24T09:30:00.125Z`."""
+    utc = from_seconds(time.timestamp())
+    return f"{utc.strftime('%Y-%m-%dT%H:%M:%S')}.{utc.microsecond // 1000:03d}Z"
+
+
+def decode_event(line: bytes | str) -> Event:
+    """Parses one line of the log.
+
+    Raises:
+        EventError: reason `invalid`, naming the field.
+    """
+    try:
+        event = _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
+        raise EventError("invalid", str(error) or type(error).__name__) from error
+    _check(event)
+    return event
+
+
+def encode_event(event: Event) -> bytes:
+    """One line of the log, without the newline; `decode_event` gives the event back."""
+    fields = msgspec.to_builtins(event, builtin_types=(datetime,))
+    return _encoder.encode(_with_text_times(fields))
+
+
+def _with_text_times(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return format_time(value)
+    if isinstance(value, dict):
+        return {key: _with_text_times(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_text_times(inner) for inner in value]
+    return value
+
+
+def _check(event: Event) -> None:
+    if not 0.0 <= event.time_s < 253_402_300_800.0:
+        raise EventError("invalid", f"time {event.time} is outside 1970 to 9999 - at `$.time`")
+    if isinstance(event, FeedbackEvent):
+        if event.type not in FEEDBACK_TYPES:
+            raise EventError("invalid", f"type {event.type!r} is not one of {', '.join(FEEDBACK_TYPES)} - at `$.type`")
+        if event.value is not None and not math.isfinite(event.value):
+            raise EventError("invalid", f"value {event.value} is not finite - at `$.value`")
+    elif isinstance(event, RankingEvent):
+        if event.traffic not in TRAFFIC_TYPES:
+            raise EventError("invalid", f"traffic {event.traffic!r} is not one of {', '.join(TRAFFIC_TYPES)} - at `$.traffic`")
