@@ -14,6 +14,7 @@ from features.errors import EventError
 from features.events import ActionEvent, Name, Text, Timestamp
 
 MAX_ACTIONS = 100_000
+MAX_OFFER_TIMES = 32
 Names = Annotated[list[Name], msgspec.Meta(max_length=256)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
@@ -54,7 +55,7 @@ class ActionSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     safety_class: Name = "none"
     exclusive_group: Name | None = None
     cooldown_s: Seconds = 0.0
-    max_offers_per_day: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
+    max_offers_per_day: Annotated[int, msgspec.Meta(ge=0, le=MAX_OFFER_TIMES)] = 0
     max_target_age_s: Seconds = 0.0
     expires: Timestamp | None = None
     off: bool = False

@@ -1,0 +1,187 @@
+"""Counters of outcomes: one cell per (table, action), a table per user, per context, and one for all.
+
+A cell is 14 float64. Decayed sums refer to the cell's own reference time: an event at time t adds
+2^-((ref-t)/half-life) when it is late, or moves the reference forward, so that any order of arrival
+gives the same sum up to rounding; the order of offsets makes it the same to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+OFFERED, SEEN, ACCEPTED, COMPLETED, DISMISSED, SELF = range(6)
+OFFERED_FAST, USEFUL_FAST, OFFERED_SLOW, USEFUL_SLOW = range(6, 10)
+LAST_OFFERED, LAST_USEFUL, LAST_DISMISSED, REFERENCE = range(10, 14)
+WIDTH = 14
+CELL_BYTES = WIDTH * 8
+
+FAST_HALF_LIFE_S = 3600.0
+SLOW_HALF_LIFE_S = 7 * 86400.0
+
+KINDS: Mapping[str, int] = {
+    "offered": OFFERED,
+    "seen": SEEN,
+    "accepted": ACCEPTED,
+    "completed": COMPLETED,
+    "dismissed": DISMISSED,
+    "self": SELF,
+    "undone": ACCEPTED,
+}
+_USEFUL = frozenset({"accepted", "self"})
+
+_RATES = np.array([-1.0 / FAST_HALF_LIFE_S] * 2 + [-1.0 / SLOW_HALF_LIFE_S] * 2)
+
+Cells = NDArray[np.float64]
+
+
+def decay(gap_s: float) -> Cells:
+    """Factors [4] of the decayed columns after `gap_s` seconds (≥ 0)."""
+    return np.exp2(_RATES * gap_s)
+
+
+class CounterTable:
+    """Cells by action, at most `limit` of them: the one that moved longest ago makes room.
+
+    Args:
+        limit: most actions held; 0 is no limit.
+    """
+
+    __slots__ = ("limit", "slots", "values")
+
+    def __init__(self, limit: int = 0) -> None:
+        self.limit = limit
+        self.slots: dict[str, int] = {}
+        self.values: Cells = np.zeros((4, WIDTH))
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.slots)
+
+    def credit(self, kind: str, actions: Iterable[str], time_s: float) -> None:
+        """Adds one outcome of `kind` (a key of KINDS) to each action's cell."""
+        for action in actions:
+            _credit(kind, self.values[self._slot(action)], time_s)
+
+    def victim(self, action: str) -> str | None:
+        """The action that would leave if `action` were credited now, None when there is room."""
+        if action in self.slots or not self.limit or len(self.slots) < self.limit:
+            return None
+        return self._stalest()
+
+    def gather(self, actions: Sequence[str]) -> Cells:
+        """Cells [actions, WIDTH], zero where there is none; a copy."""
+        slots = self.slots
+        if not slots:
+            return np.zeros((len(actions), WIDTH))
+        found = np.fromiter((slots.get(action, -1) for action in actions), np.int64, len(actions))
+        cells = self.values[found]
+        cells[found < 0] = 0.0
+        return cells
+
+    def cell(self, action: str) -> Cells | None:
+        """A copy of one cell, None where there is none."""
+        slot = self.slots.get(action)
+        return None if slot is None else self.values[slot].copy()
+
+    def put(self, action: str, cell: Cells | None) -> None:
+        """Sets one cell as it is, or removes it."""
+        if cell is not None:
+            self.values[self._slot(action)] = cell
+        elif action in self.slots:
+            self._remove(action)
+
+    def totals(self) -> Cells:
+        """Sum of all cells [WIDTH]; meaningful for the counts only."""
+        total: Cells = self.values[: len(self.slots)].sum(axis=0)
+        return total
+
+    def to_bytes(self) -> tuple[list[str], bytes]:
+        """Actions in slot order and their cells, for a packed row."""
+        return list(self.slots), self.values[: len(self.slots)].tobytes()
+
+    @classmethod
+    def from_bytes(cls, actions: Sequence[str], cells: bytes, limit: int = 0) -> CounterTable:
+        """The table that `to_bytes` packed.
+
+        Raises:
+            ValueError: the lengths do not fit.
+        """
+        table = cls(limit)
+        table.slots = {action: slot for slot, action in enumerate(actions)}
+        if len(cells) != len(table.slots) * CELL_BYTES:
+            raise ValueError(f"{len(cells)} bytes are not {len(actions)} cells of {CELL_BYTES}")
+        table.values = np.frombuffer(cells, dtype="<f8").reshape(-1, WIDTH).copy()
+        return table
+
+    def _slot(self, action: str) -> int:
+        slot = self.slots.get(action)
+        if slot is not None:
+            return slot
+        if self.limit and len(self.slots) >= self.limit:
+            self._remove(self._stalest())
+        slot = len(self.slots)
+        if slot == len(self.values):
+            self.values = np.concatenate([self.values, np.zeros((max(4, slot), WIDTH))])
+        self.values[slot] = 0.0
+        self.slots[action] = slot
+        return slot
+
+    def _stalest(self) -> str:
+        """Ties by name, not by slot: slots differ after a restart. The empty name (a total) never leaves."""
+        return min((self.values[slot, REFERENCE], action) for action, slot in self.slots.items() if action)[1]
+
+    def _remove(self, action: str) -> None:
+        """The last slot moves into the hole; the order of slots is not part of the value."""
+        hole = self.slots.pop(action)
+        last = len(self.slots)
+        if hole != last:
+            moved = next(name for name, slot in self.slots.items() if slot == last)
+            self.slots[moved] = hole
+            self.values[hole] = self.values[last]
+
+
+def _credit(kind: str, cell: Cells, time_s: float) -> None:
+    weight = advance(cell, time_s)
+    sign = -1.0 if kind == "undone" else 1.0
+    column = KINDS[kind]
+    cell[column] = max(0.0, cell[column] + sign)
+    if kind == "offered":
+        cell[OFFERED_FAST] += weight[0]
+        cell[OFFERED_SLOW] += weight[2]
+        cell[LAST_OFFERED] = max(cell[LAST_OFFERED], time_s)
+    elif kind in _USEFUL or kind == "undone":
+        cell[USEFUL_FAST] = max(0.0, cell[USEFUL_FAST] + sign * weight[1])
+        cell[USEFUL_SLOW] = max(0.0, cell[USEFUL_SLOW] + sign * weight[3])
+        if sign > 0:
+            cell[LAST_USEFUL] = max(cell[LAST_USEFUL], time_s)
+    elif kind == "dismissed":
+        cell[LAST_DISMISSED] = max(cell[LAST_DISMISSED], time_s)
+
+
+def advance(cell: Cells, time_s: float) -> Cells:
+    """Moves a cell's reference to `time_s` if that is later; gives the weights [4] of an event at `time_s`."""
+    reference = cell[REFERENCE]
+    if reference == 0.0:
+        cell[REFERENCE] = time_s
+        return _ONES
+    if time_s < reference:
+        return decay(reference - time_s)
+    if time_s > reference:
+        cell[OFFERED_FAST : USEFUL_SLOW + 1] *= decay(time_s - reference)
+        cell[REFERENCE] = time_s
+    return _ONES
+
+
+_ONES: Cells = np.ones(4)
+
+
+def decayed(cells: Cells, now_s: float) -> Cells:
+    """The decayed columns [rows, 4] as of `now_s`; a reference after now counts as now."""
+    gap_s = np.maximum(now_s - cells[:, REFERENCE], 0.0)
+    factors: Cells = np.exp2(gap_s[:, None] * _RATES[None, :])
+    return cells[:, OFFERED_FAST : USEFUL_SLOW + 1] * factors

@@ -1,0 +1,108 @@
+"""Reads events in offset order: a whole log, or what is newly appended to one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from features.errors import EventError
+from features.events import Event, decode_event
+from features.log_cursor import LineCursor, Problem, Problems, RawLine
+
+_CUT_JSON = "Input data was truncated"
+
+
+def read_lines(
+    logdir: Path, start: int = 0, stop: int | None = None, problems: Problems | None = None, partition: int = 0
+) -> Iterator[RawLine]:
+    """Complete lines with offsets in [start, stop), as they are; blank ones are passed over.
+
+    Args:
+        stop: None reads on until no complete line follows; what is appended meanwhile is read too.
+        problems: takes gaps between segments and torn lines.
+
+    Raises:
+        LogError: there is no log in `logdir`, or it cannot be read.
+    """
+    cursor = LineCursor(logdir, start, partition, problems)
+    try:
+        while (raw := cursor.next_line()) is not None:
+            if stop is not None and raw.offset >= stop:
+                return
+            yield raw
+        cursor.report_torn_tail()
+    finally:
+        cursor.close()
+
+
+def read_log(
+    logdir: Path, start: int = 0, stop: int | None = None, problems: Problems | None = None, partition: int = 0
+) -> Iterator[tuple[int, Event]]:
+    """Events with their offsets in [start, stop); an unusable line is noted in `problems` and passed over.
+
+    Raises:
+        LogError: there is no log in `logdir`, or it cannot be read.
+    """
+    problems = problems if problems is not None else Problems()
+    for raw in read_lines(logdir, start, stop, problems, partition):
+        event = decode_line(raw, problems)
+        if event is not None:
+            yield raw.offset, event
+
+
+def decode_line(raw: RawLine, problems: Problems) -> Event | None:
+    """The event of a line, or None and a note why not."""
+    try:
+        return decode_event(raw.line)
+    except EventError as error:
+        kind = "torn_line" if error.detail == _CUT_JSON else "invalid_line"
+        problems.add(Problem(kind, raw.segment.name, raw.number, raw.offset, error.detail))
+        return None
+
+
+class LogTail:
+    """Follows a log that is being written; reads each line once.
+
+    Args:
+        start: offset of the first line wanted.
+
+    Raises:
+        LogError: there is no log in `logdir`, or it cannot be read.
+    """
+
+    def __init__(self, logdir: Path, start: int = 0, partition: int = 0) -> None:
+        self.problems = Problems()
+        self._start = start
+        self._cursor = LineCursor(logdir, start, partition, self.problems)
+        self._held: RawLine | None = None
+
+    @property
+    def offset(self) -> int:
+        """Everything below has been read: events handed out, and blank or unusable lines passed over."""
+        return max(self._held.offset if self._held is not None else self._cursor.offset, self._start)
+
+    def read(self, max_events: int, stop: int | None = None) -> list[tuple[int, Event]]:
+        """Events that are complete by now, with their offsets; an empty list says that nothing more is there.
+
+        Args:
+            max_events: at most this many.
+            stop: only lines below this offset, such as the writer's `end` or `durable`.
+
+        Raises:
+            LogError: the log cannot be read, or lines that were read already are gone.
+        """
+        events: list[tuple[int, Event]] = []
+        while len(events) < max_events:
+            raw = self._held if self._held is not None else self._cursor.next_line()
+            if raw is None or (stop is not None and raw.offset >= stop):
+                self._held = raw
+                break
+            self._held = None
+            event = decode_line(raw, self.problems)
+            if event is not None:
+                events.append((raw.offset, event))
+        return events
+
+    def close(self) -> None:
+        """Closes the segment that is open."""
+        self._cursor.close()

@@ -1,0 +1,70 @@
+"""From feedback to outcomes: what an accept, completion, dismissal or undo of an offered item counts as.
+
+The one place that decides it, for the online counters and for labels alike. Each outcome of an item counts
+once however often it is reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from features.events import FeedbackEvent
+from features.rows import OfferedItem, RankingRow
+
+ACCIDENTAL_WINDOW_S = 10.0
+"""An accept undone or dismissed within this many seconds was an accident."""
+
+SEEN, ACCEPTED, COMPLETED, DISMISSED, UNDONE = (1 << bit for bit in range(5))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`kind` is a key of features.cells.KINDS."""
+
+    kind: str
+    action: str
+
+
+def settle(ranking: RankingRow, feedback: FeedbackEvent) -> list[Outcome]:
+    """Marks the item that a feedback names and gives what newly counts; nothing for an item not offered."""
+    item = _item(ranking, feedback)
+    return [] if item is None else [Outcome(kind, item.action) for kind in _kinds(item, feedback)]
+
+
+def _item(ranking: RankingRow, feedback: FeedbackEvent) -> OfferedItem | None:
+    named = [item for item in ranking.items if item.action == feedback.action]
+    if feedback.target is not None:
+        named = [item for item in named if item.target == feedback.target] or named
+    return named[0] if named else None
+
+
+def _kinds(item: OfferedItem, feedback: FeedbackEvent) -> list[str]:
+    if feedback.type == "seen":
+        return _once(item, SEEN, "seen")
+    if feedback.type == "accept":
+        return _accept(item, feedback.time_s)
+    if feedback.type == "complete":
+        return [*_accept(item, feedback.time_s), *_once(item, COMPLETED, "completed")]
+    return _withdraw(item, feedback)
+
+
+def _accept(item: OfferedItem, time_s: float) -> list[str]:
+    kinds = _once(item, ACCEPTED, "accepted")
+    if kinds:
+        item.accepted_s = time_s
+    return kinds
+
+
+def _withdraw(item: OfferedItem, feedback: FeedbackEvent) -> list[str]:
+    """A dismiss or undo: an accident when it follows the accept at once, else a dismissal (an undo is none)."""
+    gap_s = feedback.time_s - item.accepted_s
+    if item.bits & ACCEPTED and not item.bits & COMPLETED and 0.0 <= gap_s <= ACCIDENTAL_WINDOW_S:
+        return _once(item, UNDONE, "undone")
+    return _once(item, DISMISSED, "dismissed") if feedback.type == "dismiss" else []
+
+
+def _once(item: OfferedItem, bit: int, kind: str) -> list[str]:
+    if item.bits & bit:
+        return []
+    item.bits |= bit
+    return [kind]

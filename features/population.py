@@ -1,0 +1,172 @@
+"""Population tables: outcomes by action in each context, for everyone together; local to the process.
+
+A context is a table key (see features/situation.py). Tables are few enough to hold; the one that moved
+longest ago makes room. A request reads them as of the offset that its personal rows reflect, while the
+applier may already be ahead: the cells as they were before recent batches are kept for that.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from features.cells import REFERENCE, WIDTH, Cells, CounterTable
+
+EVERYTHING = "g"
+"""Key of the table over all contexts."""
+
+ANY = ""
+"""The 'action' whose cell counts the table's rankings (offered) and useful outcomes of any action."""
+
+MAX_TABLES = 50_000
+MAX_TABLE_ACTIONS = 2_000
+MAX_GLOBAL_ACTIONS = 100_000
+RING_BATCHES = 64
+
+CellName = tuple[str, str]
+
+
+@dataclass
+class _Batch:
+    start: int
+    before: dict[CellName, Cells | None] = field(default_factory=dict)
+
+
+class Population:
+    """Counter tables by context, with the recent past of each cell.
+
+    Args:
+        max_tables: most tables held.
+    """
+
+    def __init__(self, max_tables: int = MAX_TABLES) -> None:
+        self.max_tables = max_tables
+        self.tables: dict[str, CounterTable] = {}
+        self.offset = 0
+        self._by_age: list[tuple[float, str]] = []
+        self._open = _Batch(0)
+        self._past: deque[_Batch] = deque(maxlen=RING_BATCHES)
+
+    def credit(self, keys: Iterable[str], kind: str, actions: Sequence[str], time_s: float) -> None:
+        """Adds an outcome of each action, and one of ANY, to every table of `keys`."""
+        names = (*actions, ANY)
+        for key in keys:
+            table = self._table(key)
+            for name in names:
+                self._keep_before(key, table, name)
+                table.credit(kind, (name,), time_s)
+        self._make_room()
+
+    def seal(self, offset: int) -> dict[CellName, bytes | None]:
+        """Ends a batch: events before `offset` are in. Gives the changed cells, packed; None where one left."""
+        changed = {name: self._packed(name) for name in self._open.before}
+        self._past.append(self._open)
+        self._open = _Batch(offset)
+        self.offset = offset
+        return changed
+
+    def at(self, offset: int | None = None) -> PopulationView:
+        """The tables as of an offset, or as they are. Too long ago gives the oldest state still known."""
+        if offset is None or offset >= self.offset:
+            return PopulationView(self, {})
+        before: dict[CellName, Cells | None] = {}
+        for batch in reversed(self._past):
+            if batch.start < offset:
+                break
+            before.update(batch.before)
+        return PopulationView(self, before)
+
+    def reaches(self, offset: int) -> bool:
+        """Whether `at(offset)` is exact."""
+        return offset >= self.offset or any(batch.start == offset for batch in self._past)
+
+    def load(self, cells: Mapping[CellName, bytes], offset: int) -> None:
+        """Takes over stored cells as the state at `offset`."""
+        self.tables.clear()
+        self._by_age.clear()
+        self._past.clear()
+        for (key, action), packed in sorted(cells.items()):
+            table = self.tables.setdefault(key, CounterTable(_limit(key)))
+            table.put(action, np.frombuffer(packed, dtype="<f8", count=WIDTH))
+        self._by_age = [(_age(table), key) for key, table in self.tables.items() if key != EVERYTHING]
+        heapq.heapify(self._by_age)
+        self.offset = offset
+        self._open = _Batch(offset)
+
+    def _table(self, key: str) -> CounterTable:
+        table = self.tables.get(key)
+        if table is None:
+            table = self.tables[key] = CounterTable(_limit(key))
+            if key == EVERYTHING:
+                return table
+            heapq.heappush(self._by_age, (0.0, key))
+        return table
+
+    def _keep_before(self, key: str, table: CounterTable, action: str) -> None:
+        before = self._open.before
+        if (key, action) not in before:
+            before[key, action] = table.cell(action)
+        victim = table.victim(action)
+        if victim is not None and (key, victim) not in before:
+            before[key, victim] = table.cell(victim)
+
+    def _make_room(self) -> None:
+        while len(self.tables) > self.max_tables:
+            recorded, key = heapq.heappop(self._by_age)
+            table = self.tables[key]
+            age = _age(table)
+            if age > recorded:
+                heapq.heappush(self._by_age, (age, key))
+                continue
+            for action in list(table):
+                self._keep_before(key, table, action)
+            del self.tables[key]
+
+    def _packed(self, name: CellName) -> bytes | None:
+        table = self.tables.get(name[0])
+        cell = table.cell(name[1]) if table else None
+        return None if cell is None else cell.tobytes()
+
+
+class PopulationView:
+    """Read-only tables as of one offset."""
+
+    def __init__(self, population: Population, before: Mapping[CellName, Cells | None]) -> None:
+        self._tables = population.tables
+        self._before = before
+
+    def gather(self, key: str, actions: Sequence[str]) -> Cells:
+        """Cells [actions, WIDTH] of a table, zero where there is none."""
+        table = self._tables.get(key)
+        cells = table.gather(actions) if table is not None else np.zeros((len(actions), WIDTH))
+        if self._before:
+            self._restore(key, actions, cells)
+        return cells
+
+    def total(self, key: str) -> Cells:
+        """The cell [WIDTH] over all actions of a table."""
+        total: Cells = self.gather(key, (ANY,))[0]
+        return total
+
+    def actions(self, key: str) -> list[str]:
+        """Actions with a cell in a table now."""
+        return [action for action in self._tables.get(key, ()) if action != ANY]
+
+    def _restore(self, key: str, actions: Sequence[str], cells: Cells) -> None:
+        for row, action in enumerate(actions):
+            if (key, action) in self._before:
+                cell = self._before[key, action]
+                cells[row] = 0.0 if cell is None else cell
+
+
+def _limit(key: str) -> int:
+    return MAX_GLOBAL_ACTIONS if key == EVERYTHING else MAX_TABLE_ACTIONS
+
+
+def _age(table: CounterTable) -> float:
+    cell = table.cell(ANY)
+    return 0.0 if cell is None else float(cell[REFERENCE])

@@ -1,0 +1,149 @@
+"""What travels through the pipeline: the request, its candidates, and the state that stages replace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from features.catalogue import ActionSpec
+from features.events import MAX_CANDIDATES, Context, Id, Name
+from features.known import Known
+from ranker.degraded import Degraded
+
+MAX_K = 50
+MAX_BUDGET_MS = 60_000.0
+DEFAULT_BUDGETS_MS = {"premium": 60.0, "normal": 100.0}
+
+Floats = NDArray[np.float64]
+
+
+class CallerCandidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A candidate that the caller names itself."""
+
+    action: Name
+    target: Id | None = None
+    fields: dict[str, Any] = {}
+
+
+class RankRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `POST /v1/rank`."""
+
+    user: Id
+    context: Context
+    id: Id | None = None
+    session: Id | None = None
+    candidates: Annotated[list[CallerCandidate], msgspec.Meta(min_length=1, max_length=MAX_CANDIDATES)] | None = None
+    exclude: Annotated[list[Name], msgspec.Meta(max_length=MAX_CANDIDATES)] = []
+    k: Annotated[int, msgspec.Meta(ge=1, le=MAX_K)] = 3
+    budget_ms: Annotated[float, msgspec.Meta(ge=1.0, le=MAX_BUDGET_MS)] | None = None
+    priority: Literal["normal", "premium"] = "normal"
+    traffic: Literal["probe"] | None = None
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """(action, target) pairs in order, as parallel tuples; `sources` says where each came from."""
+
+    actions: tuple[str, ...] = ()
+    targets: tuple[str | None, ...] = ()
+    specs: tuple[ActionSpec, ...] = ()
+    sources: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def keep(self, mask: NDArray[np.bool_]) -> Candidates:
+        """Those where the mask [candidates] is true, in order."""
+        rows = np.flatnonzero(mask)
+        return Candidates(*(tuple(column[row] for row in rows) for column in self._columns()))
+
+    def _columns(self) -> tuple[tuple[Any, ...], ...]:
+        return self.actions, self.targets, self.specs, self.sources
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A candidate that a stage removed, and why."""
+
+    stage: str
+    action: str
+    target: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Item:
+    """An offered action; `position` counts from 1."""
+
+    action: str
+    target: str | None
+    position: int
+    score: float
+    propensity: float
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The state of one request; each stage gives a new one.
+
+    Args:
+        request_id: the caller's id, or one made for it.
+        now_s: Unix seconds that features measure from.
+        deadline_ms: monotonic instant after which an answer is late.
+        known: what was read, once the `context` stage has run.
+        candidates: those still in the running.
+        features: float32 [candidates, columns], once light has run on the schema.
+        prior, scores: [candidates]; the prior is always there from light on.
+        order: candidate rows, best first, over all that reached explore; set by explore.
+        greedy: the same rows in the order without exploration.
+        items: the answer.
+    """
+
+    request: RankRequest
+    request_id: str
+    now_s: float
+    deadline_ms: float
+    known: Known | None = None
+    candidates: Candidates = Candidates()
+    features: NDArray[np.float32] | None = None
+    prior: Floats | None = None
+    scores: Floats | None = None
+    order: tuple[int, ...] = ()
+    greedy: tuple[int, ...] = ()
+    items: tuple[Item, ...] = ()
+    traffic: str = "live"
+    versions: dict[str, str] = field(default_factory=dict)
+    degraded: tuple[Degraded, ...] = ()
+    drops: tuple[Drop, ...] = ()
+    timings_ms: dict[str, float] = field(default_factory=dict)
+
+    def because(self, *reasons: Degraded) -> Ranking:
+        """The same, degraded for these reasons too; each is named once."""
+        new = tuple(reason for reason in dict.fromkeys(reasons) if reason not in self.degraded)
+        return replace(self, degraded=self.degraded + new)
+
+    def keep(self, mask: NDArray[np.bool_], stage: str, reasons: Sequence[str]) -> Ranking:
+        """Only the candidates where the mask is true; `reasons` [candidates] say why the others left.
+
+        Valid until explore has ordered them: rows are renumbered.
+        """
+        if mask.all():
+            return self
+        lost = [
+            Drop(stage, self.candidates.actions[row], self.candidates.targets[row], reasons[row])
+            for row in np.flatnonzero(~mask).tolist()
+        ]
+        return replace(
+            self,
+            candidates=self.candidates.keep(mask),
+            features=None if self.features is None else self.features[mask],
+            prior=None if self.prior is None else self.prior[mask],
+            scores=None if self.scores is None else self.scores[mask],
+            drops=(*self.drops, *lost),
+        )
