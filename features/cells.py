@@ -8,6 +8,7 @@ gives the same sum up to rounding; the order of offsets makes it the same to the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +66,8 @@ class CounterTable:
     def credit(self, kind: str, actions: Iterable[str], time_s: float) -> None:
         """Adds one outcome of `kind` (a key of KINDS) to each action's cell."""
         for action in actions:
-            _credit(kind, self.values[self._slot(action)], time_s)
+            slot = self._slot(action)
+            _credit(kind, self.values[slot], time_s)
 
     def victim(self, action: str) -> str | None:
         """The action that would leave if `action` were credited now, None when there is room."""
@@ -78,7 +80,7 @@ class CounterTable:
         slots = self.slots
         if not slots:
             return np.zeros((len(actions), WIDTH))
-        found = np.fromiter((slots.get(action, -1) for action in actions), np.int64, len(actions))
+        found = np.fromiter(map(slots.get, actions, repeat(-1)), np.int64, len(actions))
         cells = self.values[found]
         cells[found < 0] = 0.0
         return cells
@@ -91,7 +93,8 @@ class CounterTable:
     def put(self, action: str, cell: Cells | None) -> None:
         """Sets one cell as it is, or removes it."""
         if cell is not None:
-            self.values[self._slot(action)] = cell
+            slot = self._slot(action)
+            self.values[slot] = cell
         elif action in self.slots:
             self._remove(action)
 
@@ -102,7 +105,7 @@ class CounterTable:
 
     def to_bytes(self) -> tuple[list[str], bytes]:
         """Actions in slot order and their cells, for a packed row."""
-        return list(self.slots), self.values[: len(self.slots)].tobytes()
+        return sorted(self.slots, key=self.slots.__getitem__), self.values[: len(self.slots)].tobytes()
 
     @classmethod
     def from_bytes(cls, actions: Sequence[str], cells: bytes, limit: int = 0) -> CounterTable:

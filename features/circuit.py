@@ -14,9 +14,10 @@ CircuitState = Literal["closed", "open", "half_open"]
 class Circuit:
     """closed → open after failures → half_open, one probe at a time → closed when a probe succeeds.
 
-    It opens after `failures_to_open` failures in a row, or when of the last `window` outcomes at least
-    the share `failure_share` failed. Outcomes that arrive while it is open are late ones of calls that
-    were let through before; they change nothing. The state moves to half_open in `allow` only.
+    A failure opens it when it is the `failures_to_open`-th in a row, or when of the last `window`
+    outcomes at least the share `failure_share` failed; a success never does. Outcomes that arrive while
+    it is open are late ones of calls that were let through before; they change nothing. The state moves
+    to half_open in `allow` only.
 
     Args:
         failures_to_open: failures in a row, >= 1.
@@ -60,7 +61,7 @@ class Circuit:
         self._refuse_until = now + self._probe_s
         return True
 
-    def success(self, now: float) -> None:
+    def success(self, now: float) -> None:  # noqa: ARG002  # one shape for all outcomes
         """The call was answered."""
         if self._state == "half_open":
             self._close()

@@ -8,7 +8,6 @@ reads go on.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import shutil
@@ -19,6 +18,7 @@ import tempfile
 import time
 import weakref
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote
 
 from features.circuit import Circuit
@@ -84,16 +84,17 @@ class EmbeddedServer:
         """
         server = binary or find_server()
         folder = _private_folder()
-        try:
-            running = cls(folder, _spawn(server, folder, max_memory_mb))
-        except OSError as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise StoreUnavailable(f"the embedded store's server {server} cannot be run: {error}") from error
-        try:
-            running._wait(start_s)
-        except BaseException:
-            running.close()
-            raise
+        with (folder / "log").open("w+b") as log:
+            try:
+                running = cls(folder, _spawn(server, folder, max_memory_mb, log))
+            except OSError as error:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise StoreUnavailable(f"the embedded store's server {server} cannot be run: {error}") from error
+            try:
+                running._wait(start_s, log)
+            except BaseException:
+                running.close()
+                raise
         return running
 
     @property
@@ -105,19 +106,14 @@ class EmbeddedServer:
         """Ends the server and removes its folder; a second call does nothing."""
         self._stop()
 
-    def _wait(self, start_s: float) -> None:
+    def _wait(self, start_s: float, log: BinaryIO) -> None:
         deadline = time.monotonic() + start_s
         while not _answers(self.socket_path):
             if not self.running:
-                raise StoreUnavailable(f"the embedded store's server ended at its start: {self._printed()}")
+                raise StoreUnavailable(f"the embedded store's server ended at its start: {_printed(log)}")
             if time.monotonic() >= deadline:
-                raise StoreUnavailable(f"the embedded store did not answer in {start_s} s: {self._printed()}")
+                raise StoreUnavailable(f"the embedded store did not answer in {start_s} s: {_printed(log)}")
             time.sleep(0.001)
-
-    def _printed(self) -> str:
-        with contextlib.suppress(OSError):
-            return (self.socket_path.parent / "log").read_text(errors="replace").strip()[-500:] or "it printed nothing"
-        return f"exit code {self._guard.poll()}"
 
 
 def open_embedded_store(
@@ -149,17 +145,22 @@ def _private_folder() -> Path:
     raise StoreUnavailable(f"the path of {tempfile.gettempdir()!r} and of '/tmp' is too long for a unix socket")
 
 
-def _spawn(server: Path, folder: Path, max_memory_mb: int) -> subprocess.Popen[bytes]:
+def _printed(log: BinaryIO) -> str:
+    """The end of what the server wrote; the file may be unlinked by now, and the server shares its position."""
+    printed = os.pread(log.fileno(), 1 << 20, 0).decode(errors="replace").strip()
+    return printed[-500:] or "it printed nothing"
+
+
+def _spawn(server: Path, folder: Path, max_memory_mb: int, log: BinaryIO) -> subprocess.Popen[bytes]:
     guard = [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(folder)]
-    with (folder / "log").open("wb") as log:
-        return subprocess.Popen(
-            [*guard, str(server), *_arguments(folder, max_memory_mb)],
-            stdin=subprocess.PIPE,  # its write end is not inherited by other children
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-        )
+    return subprocess.Popen(
+        [*guard, str(server), *_arguments(folder, max_memory_mb)],
+        stdin=subprocess.PIPE,  # its write end is not inherited by other children
+        stdout=log,
+        stderr=log,
+        cwd="/",
+        start_new_session=True,  # so that Ctrl-C does not reach it
+    )
 
 
 def _arguments(folder: Path, max_memory_mb: int) -> list[str]:

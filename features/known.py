@@ -45,6 +45,7 @@ class Moment:
     """
 
     now_s: float
+    user: str
     context: Context
     known: Known
     actions: tuple[str, ...]

@@ -29,7 +29,11 @@ class MemoryStore:
         self._closed = False
         self.health = StoreHealth()
 
-    async def read(self, keys: Sequence[str], timeout_ms: float | None = None) -> Snapshot:
+    async def read(
+        self,
+        keys: Sequence[str],
+        timeout_ms: float | None = None,  # noqa: ARG002  # nothing here takes time
+    ) -> Snapshot:
         """All keys and the applied offset."""
         self._check_open()
         self.health.reads += 1

@@ -71,14 +71,18 @@ class Population:
 
     def at(self, offset: int | None = None) -> PopulationView:
         """The tables as of an offset, or as they are. Too long ago gives the oldest state still known."""
-        if offset is None or offset >= self.offset:
-            return PopulationView(self, {})
+        return PopulationView(self, self.offset if offset is None else offset)
+
+    def before(self, offset: int) -> Mapping[CellName, Cells | None]:
+        """Cells as they were at an offset, where that differs from now."""
+        if offset >= self.offset:
+            return {}
         before: dict[CellName, Cells | None] = {}
         for batch in reversed(self._past):
             if batch.start < offset:
                 break
             before.update(batch.before)
-        return PopulationView(self, before)
+        return before
 
     def reaches(self, offset: int) -> bool:
         """Whether `at(offset)` is exact."""
@@ -133,15 +137,23 @@ class Population:
 
 
 class PopulationView:
-    """Read-only tables as of one offset."""
+    """Read-only tables as of one offset, also while batches are added under it."""
 
-    def __init__(self, population: Population, before: Mapping[CellName, Cells | None]) -> None:
-        self._tables = population.tables
-        self._before = before
+    def __init__(self, population: Population, offset: int) -> None:
+        self._population = population
+        self._offset = offset
+        self._sealed = -1
+        self._before: Mapping[CellName, Cells | None] = {}
+
+    @property
+    def exact(self) -> bool:
+        """Whether the tables can still be given as of the offset: the past that is kept is short."""
+        return self._population.reaches(self._offset)
 
     def gather(self, key: str, actions: Sequence[str]) -> Cells:
         """Cells [actions, WIDTH] of a table, zero where there is none."""
-        table = self._tables.get(key)
+        self._refresh()
+        table = self._population.tables.get(key)
         cells = table.gather(actions) if table is not None else np.zeros((len(actions), WIDTH))
         if self._before:
             self._restore(key, actions, cells)
@@ -149,12 +161,22 @@ class PopulationView:
 
     def total(self, key: str) -> Cells:
         """The cell [WIDTH] over all actions of a table."""
-        total: Cells = self.gather(key, (ANY,))[0]
-        return total
+        self._refresh()
+        if self._before:
+            restored: Cells = self.gather(key, (ANY,))[0]
+            return restored
+        table = self._population.tables.get(key)
+        cell = table.cell(ANY) if table is not None else None
+        return np.zeros(WIDTH) if cell is None else cell
 
     def actions(self, key: str) -> list[str]:
         """Actions with a cell in a table now."""
-        return [action for action in self._tables.get(key, ()) if action != ANY]
+        return [action for action in self._population.tables.get(key, ()) if action != ANY]
+
+    def _refresh(self) -> None:
+        if self._sealed != self._population.offset:
+            self._before = self._population.before(self._offset)
+            self._sealed = self._population.offset
 
     def _restore(self, key: str, actions: Sequence[str], cells: Cells) -> None:
         for row, action in enumerate(actions):

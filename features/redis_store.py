@@ -1,7 +1,7 @@
 """The feature store on a Valkey or Redis server (7 or later), embedded or external; the only importer of redis.
 
-One request is one exchange on one connection; a connection whose exchange did not end is dropped, so
-an answer that comes late is never taken for the next one. Nothing is retried: the caller has a deadline.
+One call is one exchange on one connection; a connection whose exchange did not end is dropped, so an
+answer that comes late is never taken for the next one. Nothing is retried: the caller has a deadline.
 One store serves one event loop.
 """
 
@@ -9,28 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from features import store_commands as commands
 from features.circuit import Circuit
-from features.errors import StoreUnavailable
-from features.store import Snapshot
+from features.errors import StoreTimeout, StoreUnavailable
+from features.store import Commit, Snapshot
+from features.store_commands import Command
+from features.store_exchange import clear_keys, exchange, scan_cells
 from features.store_health import StoreHealth
-from features.store_layout import Layout
+from features.store_lanes import Lanes
+from features.store_layout import Layout, check_commit, check_ttl, glob_of, split_field, table_start
+from features.store_url import StoreUrl, parse_store_url
 
 T = TypeVar("T")
-Command = tuple[bytes | int, ...]
-Work = Callable[[AbstractConnection], Awaitable[T]]
-
-SCAN_COUNT = 1000
-FIELDS_PER_COMMAND = 5000
-_URL_OPTIONS = frozenset({"username", "password", "host", "port", "db", "path", "connection_class"})
-# redis renamed it in 8.0 and warns about the old name
-_has_input = getattr(AbstractConnection, "can_read", None) or AbstractConnection.can_read_destructive
 
 
 @dataclass(frozen=True)
@@ -38,97 +37,32 @@ class SlowLimits:
     """Time-outs of what no request waits for, in ms."""
 
     connect_ms: float = 2000.0
+    ping_ms: float = 2000.0
     commit_ms: float = 5000.0
     population_ms: float = 60_000.0
     clear_ms: float = 60_000.0
 
 
-class _Lanes:
-    """At most `size` exchanges at a time, each on a connection of its own.
-
-    Opening a connection is a task of its own with its own limit: a request that cannot wait for it
-    leaves it to the next, so that a slow handshake (TLS, far away) does not start over for ever.
-    """
-
-    def __init__(self, pool: ConnectionPool, size: int, connect_s: float) -> None:
-        self._pool = pool
-        self._size = size
-        self._connect_s = connect_s
-        self._free = asyncio.Semaphore(size)
-        self._idle: list[AbstractConnection] = []
-        self._opening: asyncio.Task[None] | None = None
-        self._closed = False
-
-    @asynccontextmanager
-    async def lane(self) -> AsyncIterator[AbstractConnection]:
-        """A connection with nothing in flight; dropped when the body raises anything."""
-        async with self._free:
-            connection = await self._take()
-            try:
-                yield connection
-            except BaseException:
-                await connection.disconnect(nowait=True)
-                raise
-            if self._closed or len(self._idle) >= self._size:
-                await connection.disconnect(nowait=True)
-            else:
-                self._idle.append(connection)
-
-    async def close(self) -> None:
-        """Ends idle connections and the one that is opening; those in use end with their exchange."""
-        self._closed = True
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait([self._opening])
-        while self._idle:
-            await self._idle.pop().disconnect()
-
-    async def _take(self) -> AbstractConnection:
-        while not self._closed:
-            while self._idle:
-                connection = self._idle.pop()
-                if await _is_clean(connection):
-                    return connection
-                await connection.disconnect(nowait=True)
-            await asyncio.shield(self._open_one())
-        raise StoreUnavailable("the store is closed")
-
-    def _open_one(self) -> asyncio.Task[None]:
-        if self._opening is None or self._opening.done():
-            self._opening = asyncio.get_running_loop().create_task(self._open())
-            self._opening.add_done_callback(_take_notice)
-        return self._opening
-
-    async def _open(self) -> None:
-        connection = self._pool.make_connection()
-        try:
-            async with asyncio.timeout(self._connect_s):
-                await connection.connect()
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
-        self._idle.append(connection)
-
-
 class RedisStore:
-    """The FeatureStore role on a server.
+    """The FeatureStore role on a server; made by `connect`.
 
     Reads, claims and puts go through the circuit; commits and the rest do not: their callers have no
-    deadline, and try again in their own time. `health` counts. After StoreTimeout or StoreUnavailable
-    from `commit` its effect is unknown: read `applied`. A commit that the server executes late, after
-    another one went through, is refused there (WATCH).
+    deadline and try again in their own time. `health` counts. After StoreTimeout or StoreUnavailable
+    from `commit` its effect is unknown, so read `applied`; should the server come to execute it only
+    after another commit went through, it is void (WATCH).
     """
 
     def __init__(
-        self, lanes: _Lanes, layout: Layout, address: _Address, timeout_ms: float, slow: SlowLimits, circuit: Circuit
-    ) -> None:
+        self, lanes: Lanes[AbstractConnection], layout: Layout, address: StoreUrl, timeout_ms: float,
+        slow: SlowLimits, circuit: Circuit, clock: Callable[[], float], on_close: Callable[[], None] | None,
+    ) -> None:  # fmt: skip
         self._lanes = lanes
         self._layout = layout
         self._address = address
         self._timeout_ms = timeout_ms
         self._slow = slow
-        self._clock: Callable[[], float] = time.monotonic
-        self._on_close: Callable[[], None] | None = None
+        self._clock = clock
+        self._on_close = on_close
         self.circuit = circuit
         self.health = StoreHealth(circuit)
 
@@ -145,37 +79,167 @@ class RedisStore:
         clock: Callable[[], float] = time.monotonic,
         on_close: Callable[[], None] | None = None,
     ) -> RedisStore:
-        """A store at `url`; the first call opens a connection (`ping` tells whether it can).
+        """A store at `url`; its first call opens a connection (`ping` tells whether it can).
 
         Args:
-            url: `redis://`, `rediss://` (with `ssl_…` options) or `unix://`, with `db`, `username`, `password`.
+            url: see `parse_store_url`.
             prefix: what every key starts with; stores with different prefixes do not see each other.
             timeout_ms: limit of a read, claim or put, in ms.
             circuit: None takes the defaults.
             connections: at most so many are used at a time; more calls wait within their time-out.
-            clock: seconds, monotonic; for the circuit.
-            on_close: called by `close` after the connections ended; blocking.
+            clock: seconds, monotonic; for the circuit and latencies.
+            on_close: called by `close` in a thread, after the connections have ended.
 
         Raises:
-            StoreUnavailable: the URL cannot be used; the message holds no part of it that may be secret.
-            ValueError: an unusable prefix.
+            StoreUnavailable: the URL cannot be used.
+            ValueError: the prefix cannot be used.
         """
-        slow = slow or SlowLimits()
-        layout = Layout(prefix)
-        options = _url_options(url)
-        lanes = _Lanes(_pool(options), connections, slow.connect_ms / 1000.0)
-        store = cls(lanes, layout, _Address(options), timeout_ms, slow, circuit or Circuit())
-        store._clock, store._on_close = clock, on_close
-        return store
+        address, slow, layout = parse_store_url(url), slow or SlowLimits(), Layout(prefix)
+        lanes = Lanes(_maker(address), _is_clean, connections, slow.connect_ms / 1000.0)
+        return cls(lanes, layout, address, timeout_ms, slow, circuit or Circuit(), clock, on_close)
 
     def __repr__(self) -> str:
-        return f"RedisStore({self._address}, prefix={self._layout.prefix!r})"
+        return f"RedisStore({str(self._address)!r}, prefix={self._layout.prefix!r})"
 
     async def read(self, keys: Sequence[str], timeout_ms: float | None = None) -> Snapshot:
         """All keys and the applied offset, in one MGET."""
-        command: Command = (b"MGET", self._layout.applied, *map(self._layout.row, keys))
-        self.health.reads += self.circuit.state == "closed"
-        started = self._clock()
-        (values,) = await self._request("read", [command], timeout_ms)
-        self.health.read_ms.append((self._clock() - started) * 1000.0)
-        return Snapshot(self._offset(values[0]), tuple(values[1:]))
+        with self._verdict(timeout_ms):
+            self.health.reads += 1
+            started = self._clock()
+            values = await self._one("read", commands.read_rows(self._layout, keys), timeout_ms)
+            self.health.read_ms.append((self._clock() - started) * 1000.0)
+            return Snapshot(self._offset(values[0]), tuple(values[1:]))
+
+    async def claim(self, key: str, value: bytes, ttl_s: int) -> bytes | None:
+        """Sets `key` unless it is there; gives what was there."""
+        check_ttl(key, ttl_s)
+        with self._verdict():
+            command = commands.set_row(self._layout, key, value, ttl_s, only_if_absent=True)
+            found: bytes | None = await self._one("claim", command)
+            return found
+
+    async def put(self, key: str, value: bytes, ttl_s: int) -> None:
+        """Sets one key."""
+        check_ttl(key, ttl_s)
+        with self._verdict():
+            await self._one("put", commands.set_row(self._layout, key, value, ttl_s))
+
+    async def commit(self, commit: Commit) -> None:
+        """Applies a batch in one MULTI: tables are deleted first, then cells are set.
+
+        Deleting tables looks through all cells, in steps between which the server answers others.
+        """
+        check_commit(commit)
+        await self._run("commit", lambda connection: self._commit(connection, commit), self._slow.commit_ms)
+
+    async def population(self) -> dict[tuple[str, str], bytes]:
+        """Every population cell, read in steps: no snapshot while another writer commits."""
+        fields = await self._run(
+            "population", lambda connection: scan_cells(connection, self._layout, b"*"), self._slow.population_ms
+        )
+        return {split_field(name): value for name, value in fields.items()}
+
+    async def clear(self) -> None:
+        """Removes every key under the prefix, the applied offset first, so that no read mixes old and none."""
+        await self._run("clear", lambda connection: clear_keys(connection, self._layout), self._slow.clear_ms)
+
+    async def ping(self) -> None:
+        """Returns when the server answers."""
+        await self._one("ping", (b"PING",), self._slow.ping_ms)
+
+    async def close(self) -> None:
+        """Ends the connections, and the server when it is embedded; every later call raises StoreUnavailable."""
+        await self._lanes.close()
+        if self._on_close is not None:
+            await asyncio.to_thread(self._on_close)
+
+    async def _commit(self, connection: AbstractConnection, commit: Commit) -> None:
+        await exchange(connection, (b"WATCH", self._layout.applied))
+        dead: list[bytes] = []
+        for start in map(table_start, commit.tables):
+            found = await scan_cells(connection, self._layout, glob_of(start))
+            dead += (name for name in found if name.startswith(start))
+        *_, results = await exchange(connection, *commands.transaction(self._layout, commit, dead))
+        if results is None:
+            raise RedisError("another writer moved the applied offset meanwhile")
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _one(self, what: str, command: Command, timeout_ms: float | None = None) -> Any:
+        async def work(connection: AbstractConnection) -> Any:
+            return (await exchange(connection, command))[0]
+
+        return await self._run(what, work, self._timeout_ms if timeout_ms is None else timeout_ms)
+
+    async def _run(self, what: str, work: Callable[[AbstractConnection], Awaitable[T]], timeout_ms: float) -> T:
+        """The one edge at which the driver's errors become ours."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000.0), self._lanes.lane() as connection:
+                return await work(connection)
+        except (TimeoutError, RedisTimeoutError) as error:
+            text = f"{what}: {self._address} did not answer in {timeout_ms:g} ms"
+            self.health.last_error = text
+            raise StoreTimeout(text) from error
+        except (RedisError, OSError) as error:
+            text = f"{what}: {self._address}: {self._address.hide(str(error)) or type(error).__name__}"
+            self.health.last_error = text
+            raise StoreUnavailable(text) from error
+
+    @contextmanager
+    def _verdict(self, timeout_ms: float | None = None) -> Iterator[None]:
+        """Asks the circuit, and tells it and `health` how the call ended."""
+        if not self.circuit.allow(self._clock()):
+            self.health.refused += 1
+            raise StoreUnavailable(f"circuit open after: {self.health.last_error}")
+        try:
+            yield
+        except StoreTimeout:
+            self.health.timeouts += 1
+            # A caller that could wait for less than the store may take has found out nothing about it.
+            hasty = timeout_ms is not None and timeout_ms < self._timeout_ms
+            (self.circuit.forget if hasty else self.circuit.failure)(self._clock())
+            raise
+        except StoreUnavailable:
+            self.health.failures += 1
+            self.circuit.failure(self._clock())
+            raise
+        except BaseException:
+            self.circuit.forget(self._clock())
+            raise
+        self.circuit.success(self._clock())
+
+    def _offset(self, value: bytes | None) -> int | None:
+        if value is None:
+            return None
+        if not value.isdigit():
+            key = self._layout.applied.decode()
+            raise StoreUnavailable(f"{self._address}: {key} holds {value[:40]!r}, not a number")
+        return int(value)
+
+
+def _maker(address: StoreUrl) -> Callable[[], AbstractConnection]:
+    # RESP 2 keeps answers plain; our own time-outs are the only ones, and nothing is retried.
+    options: dict[str, Any] = {
+        "db": address.db, "username": address.username, "password": address.password,
+        "protocol": 2, "socket_timeout": None, "socket_connect_timeout": None,
+    }  # fmt: skip
+    if address.scheme == "unix":
+        return lambda: UnixDomainSocketConnection(path=address.path, **options)
+    options |= {"host": address.host, "port": address.port}
+    if address.scheme == "rediss":
+        options |= dict(address.tls)
+        return lambda: SSLConnection(**options)
+    return lambda: Connection(**options)
+
+
+async def _is_clean(connection: AbstractConnection) -> bool:
+    """Whether it is open and nothing has come in that nobody asked for, such as its end."""
+    writer = connection._writer  # the driver's own look sees an end, but not a reset
+    if writer is None or writer.is_closing():
+        return False
+    look = getattr(connection, "can_read", None) or connection.can_read_destructive  # its name before redis 8
+    try:
+        return not await look()
+    except (RedisError, OSError):
+        return False

@@ -15,6 +15,7 @@ import msgspec
 
 from features.catalogue import MAX_OFFER_TIMES
 from features.cells import CounterTable
+from features.events import Event, RankingEvent
 
 USER_LIFE_S = 90 * 86400
 SESSION_LIFE_S = 24 * 3600
@@ -25,7 +26,7 @@ STORE_SLACK_S = 3600
 
 MAX_HISTORY = 50
 MAX_SESSION_ACTIONS = 32
-MAX_SESSION_TOKENS = 16
+MAX_SESSION_TOKENS = 48
 MAX_SESSION_TEXTS = 3
 MAX_SESSIONS = 16
 MAX_RANKINGS = 128
@@ -50,11 +51,13 @@ class Token(msgspec.Struct, array_like=True, order=True, frozen=True):
 
 
 class SaidText(msgspec.Struct, array_like=True, order=True, frozen=True):
-    """Hashed terms of a text said in a session: little-endian uint32; the text itself is not kept."""
+    """A text said in a session, as hashed words and pairs of words (little-endian uint32); the text is not kept."""
 
     time_s: float
     offset: int
-    terms: bytes
+    label: str
+    words: bytes
+    pairs: bytes
 
 
 class UserRow(msgspec.Struct, array_like=True):
@@ -152,6 +155,15 @@ def pack(row: SessionRow | RankingRow | float) -> bytes:
     return _encoder.encode(row)
 
 
+def storable(value: Any) -> bool:
+    """Whether a profile value can be packed: JSON knows whole numbers that no store does."""
+    try:
+        _encoder.encode(value)
+    except (OverflowError, RecursionError):
+        return False
+    return True
+
+
 def unpack_session(packed: bytes) -> SessionRow:
     """The row that `pack` packed."""
     return _session_decoder.decode(packed)
@@ -177,14 +189,14 @@ def session_key(user: str, session: str | None) -> str:
     return "s:" + _digest(user, session or "")
 
 
-def ranking_key(ranking: str) -> str:
-    """Key of a ranking's row."""
-    return "r:" + _digest(ranking)
+def ranking_key(user: str, ranking: str) -> str:
+    """Key of a ranking's row; a ranking's id belongs to its user."""
+    return "r:" + _digest(user, ranking)
 
 
-def id_key(event_id: str) -> str:
-    """Key under which an event's id is remembered."""
-    return "i:" + _digest(event_id)
+def id_key(event: Event) -> str:
+    """Key under which an event's id is remembered; a ranking's id is scoped to its user, no other id is."""
+    return "i:" + (_digest(event.user, event.id) if isinstance(event, RankingEvent) else _digest(event.id))
 
 
 def life_s(key: str) -> int:

@@ -15,6 +15,10 @@ import select
 import signal
 import sys
 
+TYPE_CHECKING = False  # importing typing would make the start slower
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 LOOK_S = 0.25
 PR_SET_PDEATHSIG = 1
 
@@ -51,15 +55,16 @@ def _start(command: list[str]) -> int:
         os._exit(127)
 
 
-def _find_prctl():  # type: ignore[no-untyped-def]  # a C function, or None where there is no such call
+def _find_prctl() -> Callable[..., int] | None:
     if not sys.platform.startswith("linux"):
         return None
     try:
         import ctypes
 
-        return ctypes.CDLL(None).prctl
+        found: Callable[..., int] = ctypes.CDLL(None).prctl
     except (ImportError, OSError, AttributeError):
         return None
+    return found
 
 
 def _watch(owner: int, server: int) -> int | None:

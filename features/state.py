@@ -42,7 +42,7 @@ class RowSet:
     def get(self, key: str, now_s: float) -> Row | None:
         """The row unless it is older than its life."""
         row = self.rows.get(key)
-        return row if row is not None and now_s - _updated_s(row) <= rows.life_s(key) else None
+        return row if row is not None and now_s - updated_s(row) <= rows.life_s(key) else None
 
     def put(self, key: str, row: Row) -> None:
         """Sets a row."""
@@ -71,7 +71,7 @@ class State:
         """Takes one event in; False (and counted in `skipped`) when it changes nothing: a duplicate or an orphan."""
         if isinstance(event, RankingEvent) and event.traffic not in COUNTED_TRAFFIC:
             return self._skip(f"traffic_{event.traffic}")
-        seen = rows.id_key(event.id)
+        seen = rows.id_key(event)
         if rowset.get(seen, event.time_s) is not None:
             return self._skip("duplicate")
         rowset.put(seen, event.time_s)
@@ -92,7 +92,8 @@ class State:
         user = _user(rowset, event.user, event.time_s)
         for name, value in event.fields.items():
             user.row.profile.pop(name, None)
-            if value is not None and len(user.row.profile) < rows.MAX_PROFILE_FIELDS:
+            room = len(user.row.profile) < rows.MAX_PROFILE_FIELDS
+            if value is not None and room and rows.storable(value):
                 user.row.profile[name] = value
         return True
 
@@ -104,10 +105,11 @@ class State:
             _done(user, session, Done(event.time_s, offset, event.action))
             user.counters.credit("self", (event.action,), event.time_s)
         session.events += 1
-        word = Token(event.time_s, offset, tokens.interaction_word(event))
-        rows.insert_bounded(session.tokens, word, rows.MAX_SESSION_TOKENS)
+        word = tokens.interaction_word(event)
+        rows.insert_bounded(session.tokens, Token(event.time_s, offset, word), rows.MAX_SESSION_TOKENS)
         if event.text:
-            said = SaidText(event.time_s, offset, tokens.text_terms(event.text).tobytes())
+            words, pairs = tokens.text_terms(event.text)
+            said = SaidText(event.time_s, offset, word, words.tobytes(), pairs.tobytes())
             rows.insert_bounded(session.texts, said, rows.MAX_SESSION_TEXTS)
         return True
 
@@ -120,7 +122,7 @@ class State:
         for action in offered:
             user.offered(action, event.time_s)
         items = [OfferedItem(item.action, item.target) for item in event.items]
-        key = rows.ranking_key(event.id)
+        key = rows.ranking_key(event.user, event.id)
         rowset.put(key, RankingRow(event.time_s, event.user, event.session, keys, items))
         user.row.rankings.append(key)
         for old in user.row.rankings[: -rows.MAX_RANKINGS]:
@@ -129,11 +131,11 @@ class State:
         return True
 
     def _feedback(self, offset: int, event: FeedbackEvent, rowset: RowSet) -> bool:
-        ranking = rowset.get(rows.ranking_key(event.ranking), event.time_s)
+        ranking = rowset.get(rows.ranking_key(event.user, event.ranking), event.time_s)
         if not isinstance(ranking, RankingRow) or ranking.user != event.user:
             return self._skip("orphan_feedback")
         settled = outcomes.settle(ranking, event)
-        rowset.put(rows.ranking_key(event.ranking), ranking)
+        rowset.put(rows.ranking_key(event.user, event.ranking), ranking)
         user, session = self._both(rowset, event.user, ranking.session, event.time_s)
         for outcome in settled:
             self.population.credit(ranking.keys, outcome.kind, (outcome.action,), event.time_s)
@@ -199,7 +201,8 @@ def _self_keys(keys: dict[str, str]) -> Iterable[str]:
     return (key for family, key in keys.items() if family == EVERYTHING or family.startswith(("last", "path")))
 
 
-def _updated_s(row: Row) -> float:
+def updated_s(row: Row) -> float:
+    """When a row last changed, as its events tell."""
     if isinstance(row, float):
         return row
     return row.row.updated_s if isinstance(row, User) else row.updated_s

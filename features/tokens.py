@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import zlib
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ MAX_TERMS = 256
 
 Terms = NDArray[np.uint32]
 
-_WORD = re.compile(r"[^\W_]+|[^\w\s]", re.UNICODE)
+_WORD = re.compile(r"[^\W\d_]+|\d+|[?!]")
 
 
 def interaction_word(event: InteractionEvent) -> str:
@@ -36,16 +38,26 @@ def dismissed_word(action: str) -> str:
     return f"!{action}"
 
 
-def text_terms(text: str) -> Terms:
-    """Hashes of words, pairs of words and character 3- to 4-grams of a text, without repeats, at most MAX_TERMS."""
-    words = _WORD.findall(text[:MAX_TEXT_CHARS].lower())
-    terms = [f"w{word}" for word in words]
-    terms += [f"b{first} {second}" for first, second in zip(words, words[1:], strict=False)]
-    terms += [f"c{padded[i : i + n]}" for word in words for padded in (f" {word} ",) for n in (3, 4) for i in range(max(0, len(padded) - n + 1))]
-    return hash_terms(terms)
+def words_of(text: str) -> list[str]:
+    """Lower-case words, numbers as their number of digits, and punctuation that ends a sentence."""
+    found = _WORD.findall(text[:MAX_TEXT_CHARS].lower())
+    return [f"#{min(len(word), 4)}" if word.isdigit() else word for word in found]
 
 
-def hash_terms(terms: list[str]) -> Terms:
-    """CRC-32 of each distinct term, in order of first appearance."""
+def text_terms(text: str) -> tuple[Terms, Terms]:
+    """Hashes of the distinct words, and of the distinct pairs of neighbours, of a text."""
+    words = words_of(text)
+    pairs = [f"{first}_{second}" for first, second in itertools.pairwise(["^", *words, "$"])]
+    return hash_terms(words), hash_terms(pairs)
+
+
+def character_terms(text: str) -> Terms:
+    """Hashes of the distinct runs of 3 and 4 characters of a text's words."""
+    joined = f" {' '.join(words_of(text))} "
+    return hash_terms([joined[i : i + n] for n in (3, 4) for i in range(len(joined) - n + 1)])
+
+
+def hash_terms(terms: Iterable[str]) -> Terms:
+    """CRC-32 of each distinct term in order of first appearance, at most MAX_TERMS."""
     distinct = list(dict.fromkeys(terms))[:MAX_TERMS]
-    return np.fromiter((zlib.crc32(term.encode("utf-8", "surrogatepass")) for term in distinct), np.uint32, len(distinct))
+    return np.array([zlib.crc32(term.encode("utf-8", "surrogatepass")) for term in distinct], np.uint32)

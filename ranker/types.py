@@ -103,6 +103,7 @@ class Ranking:
         order: candidate rows, best first, over all that reached explore; set by explore.
         greedy: the same rows in the order without exploration.
         items: the answer.
+        explain: whether the caller wants to know why.
     """
 
     request: RankRequest
@@ -122,6 +123,7 @@ class Ranking:
     degraded: tuple[Degraded, ...] = ()
     drops: tuple[Drop, ...] = ()
     timings_ms: dict[str, float] = field(default_factory=dict)
+    explain: bool = False
 
     def because(self, *reasons: Degraded) -> Ranking:
         """The same, degraded for these reasons too; each is named once."""
@@ -146,4 +148,17 @@ class Ranking:
             prior=None if self.prior is None else self.prior[mask],
             scores=None if self.scores is None else self.scores[mask],
             drops=(*self.drops, *lost),
+        )
+
+    def strike(self, mask: NDArray[np.bool_], stage: str, reasons: Sequence[str]) -> Ranking:
+        """Like `keep` once they are ordered: rows keep their numbers, refused ones leave `order` and `greedy`."""
+        lost = [row for row in self.order if not mask[row]]
+        if not lost:
+            return self
+        drops = [Drop(stage, self.candidates.actions[row], self.candidates.targets[row], reasons[row]) for row in lost]
+        return replace(
+            self,
+            order=tuple(row for row in self.order if mask[row]),
+            greedy=tuple(row for row in self.greedy if mask[row]),
+            drops=(*self.drops, *drops),
         )

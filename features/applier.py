@@ -1,0 +1,354 @@
+"""Takes durable events of the log into the store, in the order of their offsets, one batch at a time.
+
+What the store holds is never guessed: each batch reads the store's own offset and generation with its
+rows, and a store that is empty, behind, or ahead is taken over anew (`store_marks`) or filled anew
+(`rebuild`). Between `apply` and `seal` nothing is awaited, so a request never sees half a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from features.batch import Located, UnreadableRow, apply_event, packed_rows, ranking_keys, row_keys, unpack_rows
+from features.errors import FeatureError, StoreError
+from features.lag import LagMeter
+from features.log import LogTail
+from features.population import Population
+from features.rebuild import Progress, rebuild
+from features.state import Row, RowSet, State
+from features.store import Commit, FeatureStore, Snapshot
+from features.store_marks import GENERATION, LAST, MARKS, is_filled_from, last_applied
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ApplierSettings:
+    """Args:
+    batch_events: most events of a batch.
+    pause_s: wait after a batch that was not full, so that the next is worth its exchange.
+    poll_s: how often an idle applier looks for durable events that nobody told it of.
+    check_s: how often an idle applier makes sure that the store is still what it was.
+    back_off_s: first and longest wait after a failure.
+    read_timeout_ms: of the reads of a batch; no request waits for them.
+    """
+
+    batch_events: int = 256
+    pause_s: float = 0.005
+    poll_s: float = 0.05
+    check_s: float = 1.0
+    back_off_s: tuple[float, float] = (0.02, 1.0)
+    read_timeout_ms: float = 1000.0
+
+
+@dataclass
+class ApplierCounts:
+    """Counters since start, for metrics."""
+
+    events: int = 0
+    batches: int = 0
+    retries: int = 0
+    crashes: int = 0
+    rebuilds: int = 0
+    take_overs: int = 0
+    last_error: str | None = None
+
+
+class StoreLost(Exception):
+    """The store no longer holds what this applier put there."""
+
+
+@dataclass
+class _Batch:
+    events: list[Located]
+    offset: int
+
+
+@dataclass
+class _Position:
+    """Where a store stands: rows of the log's first `applied` events, under a generation."""
+
+    state: State
+    tail: LogTail
+    generation: str
+    applied: int
+    waiting: _Batch | None = field(default=None)
+
+
+class Applier:
+    """The one writer of a store.
+
+    Args:
+        logdir: where the log is.
+        durable: offset below which the log survives a power loss.
+        monotonic_ms: for the lag.
+        new_generation: names for what a store holds after a rebuild.
+    """
+
+    def __init__(
+        self,
+        logdir: Path,
+        durable: Callable[[], int],
+        store: FeatureStore,
+        *,
+        monotonic_ms: Callable[[], float],
+        settings: ApplierSettings | None = None,
+        new_generation: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self.counts = ApplierCounts()
+        self._logdir, self._durable, self._store = logdir, durable, store
+        self._monotonic_ms, self._new_generation = monotonic_ms, new_generation
+        self._settings = settings or ApplierSettings()
+        self._at: _Position | None = None
+        self._population = Population()
+        self._lag = LagMeter()
+        self._woken = asyncio.Event()
+        self._moved = asyncio.Event()
+        self._suspected = False
+
+    @property
+    def population(self) -> Population:
+        """Tables over everyone; the last known ones while the store is taken over."""
+        return self._population
+
+    @property
+    def generation(self) -> str | None:
+        """Name of what the store holds; None while it cannot be relied on."""
+        return self._at.generation if self._at is not None else None
+
+    @property
+    def applied(self) -> int:
+        """Number of log events in effect in the store, as far as known."""
+        return self._at.applied if self._at is not None else 0
+
+    @property
+    def skipped(self) -> Counter[str]:
+        """Events that changed nothing since the store was taken over, by reason."""
+        return self._at.state.skipped if self._at is not None else Counter()
+
+    def lag_ms(self) -> float:
+        """Age of the oldest durable event that is not yet in effect."""
+        now_ms = self._monotonic_ms()
+        self._lag.durable(self._durable(), now_ms)
+        return self._lag.lag_ms(now_ms)
+
+    def notify(self) -> None:
+        """Says that more events are durable."""
+        self._lag.durable(self._durable(), self._monotonic_ms())
+        self._woken.set()
+
+    def suspect(self) -> None:
+        """Says that a read found the store other than expected; the applier looks at once."""
+        self._suspected = True
+        self._woken.set()
+
+    async def recover(self, progress: Progress | None = None) -> None:
+        """Start-up: makes the store hold the effects of what is durable now.
+
+        Raises:
+            StoreError: the store does not answer.
+            LogError: the log cannot be read.
+        """
+        if self._at is None:
+            await self._take_over(progress)
+        try:
+            while await self.step():
+                pass
+        except (StoreLost, UnreadableRow):
+            self._let_go()
+            await self.recover(progress)
+
+    async def run(self) -> None:
+        """Applies events until cancelled; a failure is logged, counted and tried again."""
+        delay_s = self._settings.back_off_s[0]
+        while True:
+            try:
+                await self._turn()
+                delay_s = self._settings.back_off_s[0]
+            except (StoreLost, UnreadableRow) as error:
+                self._failed(error, "the store is taken over anew: %s")
+                delay_s = await self._back_off(delay_s)
+            except StoreError as error:
+                self.counts.retries += 1
+                self.counts.last_error = str(error)
+                delay_s = await self._back_off(delay_s)
+            except Exception as error:
+                # Half a batch may be in memory now, so nothing of it is kept.
+                self.counts.crashes += 1
+                self._failed(
+                    error, "the applier failed and starts again: %s", trace=not isinstance(error, FeatureError)
+                )
+                delay_s = await self._back_off(delay_s)
+
+    async def wait_applied(self, offset: int, timeout_s: float) -> bool:
+        """Whether everything below `offset` came to be in effect within the time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.generation is None or self.applied < offset:
+                    await self._moved.wait()
+        return self.generation is not None and self.applied >= offset
+
+    async def step(self) -> bool:
+        """Applies one batch; False when nothing was waiting.
+
+        Raises:
+            StoreLost: the store is not what it was.
+            StoreError: it did not answer; the same batch is tried again by the next call.
+        """
+        at = self._at
+        assert at is not None, "recover or run comes first"
+        batch = self._next_batch(at)
+        if batch is None:
+            return False
+        rowset = await self._load(at, batch)
+        commit = _applied(at.state, batch, rowset)
+        # From here on the batch is in memory: only its commit is tried again.
+        at.waiting = None
+        await self._commit(at, commit)
+        self._advance(at, batch)
+        return True
+
+    def close(self) -> None:
+        """Closes the log's reader."""
+        self._let_go()
+
+    async def _turn(self) -> None:
+        if self._at is None:
+            await self._take_over(None)
+        if self._suspected:
+            await self._check()
+        if await self.step():
+            assert self._at is not None
+            if self._at.applied == self._durable():
+                await asyncio.sleep(self._settings.pause_s)
+            return
+        await self._idle()
+
+    async def _idle(self) -> None:
+        """Waits for more; looks at the store now and then."""
+        started_s = asyncio.get_running_loop().time()
+        self._woken.clear()
+        while self._durable() <= self.applied and not self._suspected:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), self._settings.poll_s)
+            self._woken.clear()
+            if asyncio.get_running_loop().time() - started_s >= self._settings.check_s:
+                self._suspected = True
+
+    async def _check(self) -> None:
+        assert self._at is not None
+        self._own(self._at, await self._store.read([GENERATION], self._settings.read_timeout_ms))
+        self._suspected = False
+
+    async def _take_over(self, progress: Progress | None) -> None:
+        end = self._durable()
+        snapshot = await self._store.read(MARKS, self._settings.read_timeout_ms)
+        if is_filled_from(snapshot, self._logdir, end):
+            assert snapshot.applied is not None and snapshot.rows[0] is not None
+            population = Population()
+            population.load(await self._store.population(), snapshot.applied)
+            self.counts.take_overs += 1
+            self._stand(population, snapshot.applied, snapshot.rows[0].decode("ascii", "replace"))
+            return
+        _log.warning("the store holds %s events of %d: it is filled from the log", snapshot.applied, end)
+        rebuilt = await rebuild(self._logdir, self._store, self._new_generation(), stop=end, progress=progress)
+        self.counts.rebuilds += 1
+        self._stand(rebuilt.population, rebuilt.applied, rebuilt.generation)
+
+    def _stand(self, population: Population, applied: int, generation: str) -> None:
+        self._population = population
+        self._at = _Position(State(population), LogTail(self._logdir, applied), generation, applied)
+        self._suspected = False
+        self._lag.applied(applied)
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    def _let_go(self) -> None:
+        if self._at is not None:
+            self._at.tail.close()
+            self._at = None
+
+    def _next_batch(self, at: _Position) -> _Batch | None:
+        if at.waiting is None:
+            events = at.tail.read(self._settings.batch_events, self._durable())
+            if at.tail.offset == at.applied:
+                return None
+            at.waiting = _Batch(events, at.tail.offset)
+        return at.waiting
+
+    async def _load(self, at: _Position, batch: _Batch) -> RowSet:
+        rankings = await self._read(at, ranking_keys(batch.events))
+        return RowSet({**rankings, **await self._read(at, row_keys(batch.events, rankings))})
+
+    async def _read(self, at: _Position, keys: list[str]) -> dict[str, Row]:
+        if not keys:
+            return {}
+        snapshot = await self._store.read([GENERATION, *keys], self._settings.read_timeout_ms)
+        self._own(at, snapshot)
+        return unpack_rows(keys, snapshot.rows[1:])
+
+    def _own(self, at: _Position, snapshot: Snapshot) -> None:
+        """Raises StoreLost unless the store stands where this applier left it."""
+        if snapshot.rows[0] != at.generation.encode():
+            raise StoreLost("it is another one, or came back empty")
+        if snapshot.applied != at.applied:
+            raise StoreLost(f"it holds {snapshot.applied} events, not {at.applied}")
+
+    async def _commit(self, at: _Position, commit: Commit) -> None:
+        """Sends the same content until the store has it: rows are whole, so twice is as good as once."""
+        delay_s = self._settings.back_off_s[0]
+        while True:
+            try:
+                await self._store.commit(commit)
+                return
+            except StoreError as error:
+                self.counts.retries += 1
+                self.counts.last_error = str(error)
+                if await self._went_through(at, commit):
+                    return
+                delay_s = await self._back_off(delay_s)
+
+    async def _went_through(self, at: _Position, commit: Commit) -> bool:
+        """Whether a commit without an answer was executed; a store that lost its rows must not get it."""
+        try:
+            snapshot = await self._store.read([GENERATION], self._settings.read_timeout_ms)
+        except StoreError:
+            return False
+        if snapshot.applied == commit.applied and snapshot.rows[0] == at.generation.encode():
+            return True
+        self._own(at, snapshot)
+        return False
+
+    def _advance(self, at: _Position, batch: _Batch) -> None:
+        at.applied = batch.offset
+        self.counts.batches += 1
+        self.counts.events += len(batch.events)
+        self._lag.applied(batch.offset)
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    def _failed(self, error: Exception, message: str, trace: bool = False) -> None:
+        self.counts.last_error = str(error) or type(error).__name__
+        _log.warning(message, self.counts.last_error, exc_info=error if trace else None)
+        self._let_go()
+
+    async def _back_off(self, delay_s: float) -> float:
+        await asyncio.sleep(delay_s)
+        return min(2.0 * delay_s, self._settings.back_off_s[1])
+
+
+def _applied(state: State, batch: _Batch, rowset: RowSet) -> Commit:
+    for offset, event in batch.events:
+        apply_event(state, offset, event, rowset)
+    cells = state.population.seal(batch.offset)
+    changed = packed_rows(rowset.changed)
+    if batch.events:
+        changed[LAST] = last_applied(*batch.events[-1])
+    return Commit(batch.offset, changed, cells)

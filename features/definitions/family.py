@@ -1,0 +1,59 @@
+"""The role of a feature family: some columns of the vector, read for all candidates at once.
+
+How events change what a family reads is its table key (features/situation.py) and the outcome's kind
+(features/cells.py), so that serving and replay cannot differ.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from features.known import Moment
+
+Columns = NDArray[np.float64]
+
+
+class Family(Protocol):
+    """Named columns; NaN is 'not known', which the trees treat as missing."""
+
+    @property
+    def name(self) -> str:
+        """Stable name, the prefix of its columns."""
+        ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns, in order."""
+        ...
+
+    def read(self, moment: Moment) -> Columns:
+        """Values [candidates, columns]."""
+        ...
+
+
+def constant(value: float, rows: int) -> Columns:
+    """A column [rows] that is the same for all candidates."""
+    return np.full(rows, value, np.float64)
+
+
+def age_hours(now_s: float, times_s: Columns) -> Columns:
+    """log(1 + hours since), NaN where the time is 0 (never); the future counts as now."""
+    hours = np.log1p(np.maximum(now_s - times_s, 0.0) / 3600.0)
+    return np.where(times_s > 0.0, hours, np.nan)
+
+
+def ratio(part: Columns, whole: Columns, prior: float, weight: float) -> Columns:
+    """(part + weight·prior) / (whole + weight), a share pulled towards `prior`."""
+    return (part + weight * prior) / (whole + weight)
+
+
+def dense_rank(scores: Columns) -> Columns:
+    """Number of candidates with a higher score; ties share it, NaN stays NaN."""
+    known = ~np.isnan(scores)
+    ordered = np.sort(scores[known])
+    ranks = np.full(len(scores), np.nan)
+    ranks[known] = len(ordered) - np.searchsorted(ordered, scores[known], side="right")
+    return ranks

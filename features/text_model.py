@@ -1,0 +1,96 @@
+"""The linear text model: log-probabilities of actions given the situation's terms.
+
+softmax(b + Σ weight·W[bucket]); trained offline (training/text_fit.py), kept as safetensors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from features.errors import FeatureError
+from features.text_terms import BUCKETS, TERMS_VERSION, SituationTerms
+
+
+class TextModelError(FeatureError):
+    """A text model's file is broken, or made for other terms."""
+
+
+class TextModel:
+    """Scores actions by what was said and done.
+
+    Args:
+        actions: those it knows, in the order of columns.
+        buckets: sorted buckets [rows] that have weights.
+        weights: float32 [rows, actions].
+        bias: float32 [actions].
+    """
+
+    def __init__(
+        self,
+        actions: Sequence[str],
+        buckets: NDArray[np.uint32],
+        weights: NDArray[np.float32],
+        bias: NDArray[np.float32],
+    ) -> None:
+        self.actions = tuple(actions)
+        self.buckets = buckets
+        self.weights = weights
+        self.bias = bias
+        self._columns = {action: column for column, action in enumerate(self.actions)}
+        self._rows = np.full(BUCKETS, -1, np.int32)
+        self._rows[buckets] = np.arange(len(buckets), dtype=np.int32)
+
+    def scores(self, terms: SituationTerms, actions: Sequence[str]) -> NDArray[np.float64]:
+        """Log-probability [actions] among all that it knows; NaN for the unknown.
+
+        The sum runs over rows in a fixed order, without BLAS, so that every process gets the same bits.
+        """
+        rows = self._rows[terms.buckets]
+        known = rows >= 0
+        logits = (self.weights[rows[known]] * terms.weights[known, None]).sum(axis=0, dtype=np.float64) + self.bias
+        logits -= logits.max()
+        logits -= np.log(np.exp(logits).sum())
+        columns = np.fromiter((self._columns.get(action, -1) for action in actions), np.int64, len(actions))
+        return np.where(columns >= 0, logits[columns], np.nan)
+
+    def to_bytes(self) -> bytes:
+        """A safetensors file; weights as float16, which moves a score by less than the noise of training."""
+        meta = {"actions": self.actions, "terms": TERMS_VERSION, "buckets": BUCKETS}
+        packed = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+        tensors = {"buckets": self.buckets, "weights": self.weights.astype(np.float16), "bias": self.bias, "meta": packed}
+        return save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
+
+    @classmethod
+    def from_bytes(cls, packed: bytes) -> TextModel:
+        """The model that `to_bytes` packed.
+
+        Raises:
+            TextModelError: not such a file, or made for other terms.
+        """
+        try:
+            tensors = load(packed)
+            meta = json.loads(tensors["meta"].tobytes())
+            parts = (meta["actions"], tensors["buckets"], tensors["weights"].astype(np.float32), tensors["bias"])
+        except (SafetensorError, KeyError, ValueError, TypeError) as error:
+            raise TextModelError(f"not a text model: {type(error).__name__}: {error}") from error
+        if (meta.get("terms"), meta.get("buckets")) != (TERMS_VERSION, BUCKETS):
+            raise TextModelError(f"text model of terms {meta.get('terms')}, this service has {TERMS_VERSION}")
+        _check_shapes(*parts)
+        return cls(*parts)
+
+
+def _check_shapes(
+    actions: list[str], buckets: NDArray[np.uint32], weights: NDArray[np.float32], bias: NDArray[np.float32]
+) -> None:
+    if weights.shape != (len(buckets), len(actions)) or bias.shape != (len(actions),) or not actions:
+        raise TextModelError(f"text model: weights {weights.shape} for {len(buckets)} buckets, {len(actions)} actions")
+    if len(buckets) and (buckets.dtype != np.uint32 or int(buckets.max()) >= BUCKETS):
+        raise TextModelError(f"text model: a bucket is outside 0 to {BUCKETS - 1}")
+    if not (np.isfinite(weights).all() and np.isfinite(bias).all()):
+        raise TextModelError("text model: a weight is not finite")

@@ -1,0 +1,87 @@
+"""Assembles the HTTP application: every path, the document that describes them, the last resort for errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ranker.answers import Service
+from ranker.api.actions import ActionCalls
+from ranker.api.endpoint import AnyPathRoute, Endpoint
+from ranker.api.events import EventCalls
+from ranker.api.health import HealthCalls
+from ranker.api.limits import Limits
+from ranker.api.metrics import registry_of
+from ranker.api.openapi import describe
+from ranker.api.problems import reply_for
+from ranker.api.rank import RankCalls
+from ranker.api.tally import Tally
+from ranker.api.users import UserCalls
+from ranker.api.wire import Handler
+from ranker.clock import Clock
+
+UNKNOWN_PATH = "unknown"
+
+
+class NextActionApp(FastAPI):
+    """FastAPI with our routes' description merged into the document of whatever else is added.
+
+    There is no `/docs`: FastAPI's page loads scripts from another host, which neither works offline nor
+    belongs into a service's page.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(title="nextaction", docs_url=None, redoc_url=None, redirect_slashes=False)
+        self._limits = limits
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document, made once."""
+        if not self.openapi_schema:
+            self.openapi_schema = describe(super().openapi(), self._limits)
+        return self.openapi_schema
+
+
+def create_app(service: Service, limits: Limits, clock: Clock) -> FastAPI:
+    """The application over a running service; starts nothing and stops nothing."""
+    tally = Tally()
+    app = NextActionApp(limits)
+    for path, handlers in _table(service, limits, tally).items():
+        endpoint = Endpoint(path.replace(":path", ""), handlers, tally, clock, limits)
+        app.router.routes.append(AnyPathRoute(path, endpoint))
+    _catch_the_rest(app, limits, tally)
+    return app
+
+
+def _table(service: Service, limits: Limits, tally: Tally) -> dict[str, Mapping[str, Handler]]:
+    rank = RankCalls(service, limits, tally)
+    events = EventCalls(service, limits, tally)
+    actions = ActionCalls(service, limits)
+    users = UserCalls(service)
+    health = HealthCalls(service, limits, registry_of(tally, service))
+    return {
+        "/v1/rank": {"POST": rank.post},
+        "/v1/events": {"POST": events.post},
+        "/v1/actions": {"GET": actions.get_all, "PUT": actions.put_all},
+        "/v1/actions/{action:path}": {"GET": actions.get, "PUT": actions.put, "DELETE": actions.delete},
+        "/v1/users/{user:path}": {"GET": users.get, "DELETE": users.delete},
+        "/v1/models": {"GET": health.models},
+        "/healthz": {"GET": health.healthz},
+        "/readyz": {"GET": health.readyz},
+        "/metrics": {"GET": health.metrics},
+    }
+
+
+def _catch_the_rest(app: FastAPI, limits: Limits, tally: Tally) -> None:
+    async def render(_request: Request, error: Exception) -> Response:
+        reply = reply_for(error, limits)
+        tally.requests[UNKNOWN_PATH, reply.status] += 1
+        headers = {name.decode(): value.decode() for name, value in reply.headers}
+        return Response(reply.body, reply.status, headers, reply.media.decode())
+
+    app.add_exception_handler(HTTPException, render)
+    app.add_exception_handler(Exception, render)

@@ -1,0 +1,216 @@
+"""The catalogue as columns, so that rules judge all candidates at once; kept up with the catalogue's version.
+
+A change of one action costs one pass over the names and one new row, not a compilation of 100,000 actions.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from features.catalogue import ActionSpec, Catalogue
+from features.events import Context, to_seconds
+from ranker import conditions
+from ranker.conditions import Dimension
+from ranker.judges import Mask, Refusals
+
+Rows = NDArray[np.int64]
+
+ABSENT = 0
+"""The row of whatever is not in the catalogue: it is not live and asks for nothing."""
+
+_CODED = (
+    "surface",
+    "locale",
+    "region",
+    "permission",
+    "app_version",
+    "entity",
+    "trigger",
+    "consent",
+    "safety_class",
+    "group",
+)
+_ROW = np.dtype(
+    [
+        ("live", np.bool_),
+        ("off", np.bool_),
+        ("interrupting", np.bool_),
+        ("needs_text_check", np.bool_),
+        ("lot", np.uint32),
+        ("min_age", np.int16),
+        ("offers_per_day", np.int16),
+        ("expires_s", np.float64),
+        ("cooldown_s", np.float64),
+        ("max_target_age_s", np.float64),
+        *((name, np.int32) for name in _CODED),
+    ]
+)
+SLACK_CONDITIONS = 1024
+
+
+class CompiledCatalogue:
+    """A row per action of a catalogue. Call `rows` first: it takes over what has changed.
+
+    Args:
+        catalogue: read now, whenever its version has moved.
+    """
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self._start_over()
+
+    def __len__(self) -> int:
+        """Actions in the catalogue."""
+        return len(self.catalogue)
+
+    def rows(self, actions: Sequence[str]) -> Rows:
+        """The row of each action; ABSENT for one that is not in the catalogue."""
+        self._follow()
+        slots = self._slots
+        return np.fromiter((slots.get(action, ABSENT) for action in actions), np.int64, len(actions))
+
+    def all_rows(self) -> Rows:
+        """Rows of the whole catalogue, in no order that would be the same in another process."""
+        self._follow()
+        return np.flatnonzero(self._table["live"])
+
+    def column(self, name: str, rows: Rows) -> NDArray[Any]:
+        """Values [rows] of a column."""
+        found: NDArray[Any] = self._table[name][rows]
+        return found
+
+    def name(self, row: int) -> str:
+        """The action of a row."""
+        return self._names[row]
+
+    def spec(self, row: int) -> ActionSpec:
+        """The entry of a row."""
+        return self._specs[row]
+
+    def holds(self, dimension: str, rows: Rows, value: Any) -> Mask:
+        """Whether the condition of each row holds for a context value."""
+        return self.dimensions[dimension].holds(self._table[dimension][rows], value)
+
+    def has(self, dimension: str, rows: Rows, value: str) -> Mask:
+        """Whether each row's condition of a single-valued dimension is `value`."""
+        return np.asarray(self._table[dimension][rows] == self.dimensions[dimension].find(value), np.bool_)
+
+    def condition(self, dimension: str, row: int) -> Any:
+        """The condition of a row: a frozenset of names, a version's bounds, a name, or None."""
+        return self.dimensions[dimension].conditions[self._table[dimension][row]]
+
+    def refuse(self, refusals: Refusals, rows: Rows, context: Context, now_s: float) -> None:
+        """Refuses rows [candidates] whose conditions on the context alone do not hold."""
+        refusals.add(~self.column("live", rows), "withdrawn")
+        refusals.add(self.column("off", rows), "off")
+        refusals.add(self.column("expires_s", rows) <= now_s, "expired")
+        for dimension, value in (
+            ("surface", context.surface),
+            ("locale", context.locale),
+            ("region", context.region),
+            ("app_version", context.app_version),
+            ("permission", frozenset(context.permissions)),
+        ):
+            refusals.add(~self.holds(dimension, rows, value), dimension)
+
+    def _start_over(self) -> None:
+        self._version = -1
+        self._slots: dict[str, int] = {}
+        self._names = [""]
+        self._specs = [_NOTHING]
+        self._free: list[int] = []
+        self._table = np.zeros(16, _ROW)
+        self.dimensions = {
+            "surface": Dimension(conditions.among),
+            "locale": Dimension(conditions.locale_covered),
+            "region": Dimension(conditions.among),
+            "permission": Dimension(conditions.all_granted),
+            "app_version": Dimension(conditions.version_within),
+            "entity": Dimension(conditions.any_of),
+            "trigger": Dimension(conditions.among),
+            "consent": Dimension(lambda consent, given: consent in given),
+            "safety_class": Dimension(lambda name, allowed: name in allowed),
+            "group": Dimension(lambda _group, _value: True),
+        }
+
+    def _follow(self) -> None:
+        if self._version == self.catalogue.version:
+            return
+        if sum(map(len, self.dimensions.values())) > len(_CODED) * (len(self.catalogue) + SLACK_CONDITIONS):
+            self._start_over()
+        for action, spec in self.catalogue.items():
+            slot = self._slots.get(action)
+            if slot is None or self._specs[slot] is not spec:
+                self._set(action, spec, slot)
+        if len(self._slots) > len(self.catalogue):
+            self._remove([action for action in self._slots if action not in self.catalogue])
+        self._version = self.catalogue.version
+
+    def _set(self, action: str, spec: ActionSpec, slot: int | None) -> None:
+        if slot is None:
+            slot = self._slots[action] = self._new_slot()
+        self._names[slot] = action
+        self._specs[slot] = spec
+        self._table[slot] = self._row(action, spec)
+
+    def _new_slot(self) -> int:
+        if self._free:
+            return self._free.pop()
+        slot = len(self._names)
+        self._names.append("")
+        self._specs.append(_NOTHING)
+        if slot == len(self._table):
+            self._table = np.concatenate([self._table, np.zeros(slot, _ROW)])
+        return slot
+
+    def _remove(self, actions: Sequence[str]) -> None:
+        for action in actions:
+            slot = self._slots.pop(action)
+            self._names[slot], self._specs[slot] = "", _NOTHING
+            self._table[slot] = np.zeros((), _ROW)
+            self._free.append(slot)
+
+    def _row(self, action: str, spec: ActionSpec) -> tuple[Any, ...]:
+        return (
+            True,
+            spec.off,
+            spec.fields.get("interrupting") is True,
+            spec.needs_text_check,
+            lot(action),
+            spec.min_age,
+            spec.max_offers_per_day,
+            to_seconds(spec.expires) if spec.expires is not None else math.inf,
+            spec.cooldown_s,
+            spec.max_target_age_s,
+            *self._codes(spec),
+        )
+
+    def _codes(self, spec: ActionSpec) -> list[int]:
+        """Numbers of the conditions in the order of `_CODED`."""
+        asked = (
+            conditions.names(spec.surfaces),
+            conditions.names(spec.locales),
+            conditions.names(spec.regions),
+            conditions.names(spec.permissions),
+            conditions.version_bounds(spec.min_app_version, spec.max_app_version),
+            conditions.names(spec.entity_types),
+            conditions.names(spec.triggers),
+            spec.consent,
+            None if spec.safety_class == "none" else spec.safety_class,
+            spec.exclusive_group,
+        )
+        return [self.dimensions[name].code(wanted) for name, wanted in zip(_CODED, asked, strict=True)]
+
+
+def lot(name: str) -> int:
+    """A number in [0, 2^32) by name alone, for choices that have to be the same in every process."""
+    return zlib.crc32(name.encode("utf-8", "surrogatepass"))
+
+
+_NOTHING = ActionSpec(off=True)

@@ -1,0 +1,73 @@
+"""context: what is known about the user, the session and everyone, read once for the whole request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from features.errors import StoreTimeout
+from features.known import Known
+from features.population import Population, PopulationView
+from ranker.clock import Clock
+from ranker.degraded import Degraded
+from ranker.types import Ranking, RankRequest
+
+STORE_TIMEOUT_MS = 15.0
+BUDGET_SHARE = 0.5
+"""Of what is left of the caller's budget, what the read may take: the other stages need some too."""
+
+GUARD_MS = 5.0
+"""How much longer than it was allowed a reader is waited for before it is left alone."""
+
+
+class KnowledgeReader(Protocol):
+    """Reads what is known; has its own time-out and circuit."""
+
+    async def read(self, request: RankRequest, timeout_ms: float) -> tuple[Known, tuple[Degraded, ...]]:
+        """What is known within `timeout_ms`, with what went wrong: personal rows are absent then, tables are not.
+
+        A user never seen is not a failure.
+        """
+        ...
+
+
+def _no_tables() -> PopulationView:
+    return Population().at()
+
+
+@dataclass(frozen=True)
+class Context:
+    """Fills `known`.
+
+    Args:
+        timeout_ms: most time for the read.
+        tables: population tables of this process, for when there is no time to read, or the reader fails.
+    """
+
+    reader: KnowledgeReader
+    clock: Clock
+    timeout_ms: float = STORE_TIMEOUT_MS
+    tables: Callable[[], PopulationView] = _no_tables
+    name: str = "context"
+
+    async def run(self, ranking: Ranking) -> Ranking:
+        """Reads, within the smaller of the store's time-out and a share of what is left of the budget."""
+        left_ms = ranking.deadline_ms - self.clock.monotonic_ms()
+        timeout_ms = max(0.0, min(self.timeout_ms, BUDGET_SHARE * left_ms))
+        async with asyncio.timeout((timeout_ms + GUARD_MS) / 1000.0):
+            known, degraded = await self.reader.read(ranking.request, timeout_ms)
+        return replace(ranking, known=known).because(*degraded)
+
+    def late(self, ranking: Ranking) -> Ranking:
+        """No time for I/O: context features, and priors for the rest."""
+        return self._without_rows(ranking, Degraded.FEATURES_TIMEOUT)
+
+    def recover(self, ranking: Ranking, error: Exception) -> Ranking:
+        """The reader failed in a way it should not have."""
+        slow = isinstance(error, TimeoutError | StoreTimeout)
+        return self._without_rows(ranking, Degraded.FEATURES_TIMEOUT if slow else Degraded.FEATURES_UNAVAILABLE)
+
+    def _without_rows(self, ranking: Ranking, reason: Degraded) -> Ranking:
+        return replace(ranking, known=Known(self.tables())).because(reason)

@@ -1,0 +1,52 @@
+"""eligibility: what an action needs of the context, judged for all candidates at once.
+
+Needs fail closed: an unknown surface, locale, region or app version meets no condition, and a version that
+is not numbers and dots counts as unknown. An action about an entity needs a target among the context's
+entities, of one of its types.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from ranker.compiled import CompiledCatalogue, Rows
+from ranker.judges import Refusals, Verdicts
+from ranker.types import Ranking
+
+
+@dataclass(frozen=True)
+class Eligibility:
+    """Drops with the first reason that applies: `withdrawn`, `off`, `expired`, `surface`, `locale`, `region`,
+    `app_version`, `permission`, `target_missing`, `target_type`."""
+
+    catalogue: CompiledCatalogue
+    name: str = "eligibility"
+
+    async def run(self, ranking: Ranking) -> Ranking:
+        """The ranking with those that can be offered here."""
+        verdicts = self.judge(ranking)
+        return ranking.keep(verdicts.keep, self.name, verdicts.reasons)
+
+    def judge(self, ranking: Ranking) -> Verdicts:
+        """A verdict per candidate."""
+        refusals = Refusals(len(ranking.candidates))
+        rows = self.catalogue.rows(ranking.candidates.actions)
+        self.catalogue.refuse(refusals, rows, ranking.request.context, ranking.now_s)
+        self._refuse_targets(refusals, rows, ranking)
+        return refusals.verdicts()
+
+    def _refuse_targets(self, refusals: Refusals, rows: Rows, ranking: Ranking) -> None:
+        """A target that an action needs: there at all, and of a type the action is about."""
+        types: dict[str, set[str]] = defaultdict(set)
+        for entity in ranking.request.context.entities:
+            types[entity.target].add(entity.type)
+        missing, mistyped = np.zeros((2, len(rows)), np.bool_)
+        for index in np.flatnonzero(self.catalogue.column("entity", rows)).tolist():
+            found = types.get(ranking.candidates.targets[index] or "")
+            missing[index] = found is None
+            mistyped[index] = found is not None and found.isdisjoint(self.catalogue.condition("entity", rows[index]))
+        refusals.add(missing, "target_missing")
+        refusals.add(mistyped, "target_type")

@@ -1,0 +1,73 @@
+"""freshness: what an action is about must still be there and recent enough, by the clock as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from features.events import Entity, to_seconds
+from ranker.clock import Clock
+from ranker.compiled import CompiledCatalogue
+from ranker.judges import Mask, Refusals, Verdicts, apply_after_draw, instant_s
+from ranker.types import Ranking
+
+
+@dataclass(frozen=True)
+class FreshnessJudge:
+    """Refuses with the first reason that applies: `excluded`, `target_gone`, `target_stale`, `expired`.
+
+    A target is gone when the context lists entities of its type and not this one. A target without a time
+    has no age: it is in the context now, which is all that is known, so it stays.
+    """
+
+    catalogue: CompiledCatalogue
+    clock: Clock
+    name: str = "freshness"
+
+    def judge(self, ranking: Ranking) -> Verdicts:
+        """A verdict per candidate, by what is so now."""
+        now_s = instant_s(ranking, self.clock)
+        rows = self.catalogue.rows(ranking.candidates.actions)
+        refusals = Refusals(len(rows))
+        excluded = frozenset(ranking.request.exclude)
+        if excluded:
+            refusals.add(_mask([action in excluded for action in ranking.candidates.actions]), "excluded")
+        targets = ranking.candidates.targets
+        entities = ranking.request.context.entities
+        refusals.add(_gone(targets, entities), "target_gone")
+        limits_s = self.catalogue.column("max_target_age_s", rows)
+        if limits_s.any():
+            refusals.add((limits_s > 0.0) & (now_s - _times_s(targets, entities) > limits_s), "target_stale")
+        refusals.add(self.catalogue.column("expires_s", rows) <= now_s, "expired")
+        return refusals.verdicts()
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """Asks the judge again after the draw, and deletes what it refuses now."""
+
+    judge: FreshnessJudge
+    name: str = "freshness"
+
+    async def run(self, ranking: Ranking) -> Ranking:
+        """The ranking without what has become stale."""
+        return apply_after_draw(self.judge, ranking)
+
+
+def _mask(values: list[bool]) -> Mask:
+    return np.array(values, np.bool_)
+
+
+def _gone(targets: Sequence[str | None], entities: Sequence[Entity]) -> Mask:
+    """Targets of a type that the context lists, but not among those listed."""
+    there = {entity.target for entity in entities}
+    prefixes = tuple({f"{entity.type}:" for entity in entities})
+    return _mask([target is not None and target not in there and target.startswith(prefixes) for target in targets])
+
+
+def _times_s(targets: Sequence[str | None], entities: Sequence[Entity]) -> Mask:
+    """When each target is from, in Unix seconds; infinitely late where unknown."""
+    times = {entity.target: to_seconds(entity.time) for entity in entities if entity.time is not None}
+    return np.array([times.get(target or "", np.inf) for target in targets], np.float64)

@@ -1,0 +1,377 @@
+"""The applier: what a store holds after it is what replaying the log in memory holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from features import rows
+from features.applier import Applier, ApplierSettings
+from features.batch import unpack_row
+from features.errors import StoreError, StoreTimeout, StoreUnavailable
+from features.events import Event, encode_event
+from features.log import LogWriter, read_log
+from features.memory_store import MemoryStore
+from features.rebuild import rebuild
+from features.rows import User
+from features.state import Row, RowSet, State
+from features.store import Commit, Snapshot
+from features.store_marks import GENERATION
+from tests.features.streams import EventStream, write_log
+
+QUICK = ApplierSettings(batch_events=17, pause_s=0.0, poll_s=0.01, check_s=0.02, back_off_s=(0.001, 0.01))
+
+
+class ShakyStore(MemoryStore):
+    """A store that fails when told, before or after it has done its work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fail_before: list[StoreError] = []
+        self.fail_after: list[StoreError] = []
+        self.fail_reads: list[StoreError] = []
+
+    async def commit(self, commit: Commit) -> None:
+        if self.fail_before:
+            raise self.fail_before.pop()
+        await super().commit(commit)
+        if self.fail_after:
+            raise self.fail_after.pop()
+
+    async def read(self, keys: Sequence[str], timeout_ms: float | None = None) -> Snapshot:
+        if self.fail_reads:
+            raise self.fail_reads.pop()
+        return await super().read(keys, timeout_ms)
+
+
+def end_of(logdir: Path) -> int:
+    return sum(1 for _ in read_log(logdir))
+
+
+def applier_of(logdir: Path, store: MemoryStore, durable: Callable[[], int] | None = None) -> Applier:
+    end = end_of(logdir)
+    return Applier(logdir, durable or (lambda: end), store, monotonic_ms=lambda: 0.0, settings=QUICK)
+
+
+def replayed(logdir: Path) -> tuple[State, RowSet]:
+    """The ten-line oracle: everything in memory, one event after the other."""
+    state, rowset = State(), RowSet()
+    for offset, event in read_log(logdir):
+        state.apply(offset, event, rowset)
+        state.population.seal(offset + 1)
+    return state, rowset
+
+
+def comparable(row: Row) -> object:
+    if isinstance(row, User):
+        names, cells = row.counters.to_bytes()
+        by_action = {name: cells[112 * place : 112 * (place + 1)] for place, name in enumerate(names)}
+        row.row.actions, row.row.cells = [], b""
+        return row.row, by_action
+    return row
+
+
+async def held(store: MemoryStore, rowset: RowSet) -> dict[str, object]:
+    keys = sorted({key for key in rowset.rows if key[0] in "usri"} | {key for key in store._rows if key[0] in "usri"})
+    snapshot = await store.read(keys)
+    found = zip(keys, snapshot.rows, strict=True)
+    return {key: comparable(unpack_row(key, packed)) for key, packed in found if packed is not None}
+
+
+async def assert_holds_the_log(store: MemoryStore, logdir: Path) -> None:
+    state, rowset = replayed(logdir)
+    expected = {
+        (table, action): cells.values[slot].tobytes()
+        for table, cells in state.population.tables.items()
+        for action, slot in cells.slots.items()
+    }
+    assert await store.population() == expected
+    assert (await store.read([])).applied == end_of(logdir)
+    assert await held(store, rowset) == {key: comparable(row) for key, row in rowset.rows.items()}
+
+
+def run(work: Awaitable[None]) -> None:
+    async def with_limit() -> None:
+        async with asyncio.timeout(20):
+            await work
+
+    asyncio.run(with_limit())
+
+
+async def running(applier: Applier, until: int) -> None:
+    task = asyncio.create_task(applier.run())
+    try:
+        assert await applier.wait_applied(until, 10.0)
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        applier.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_store_holds_what_replay_in_memory_holds_key_by_key(seed: int, tmp_path: Path) -> None:
+    write_log(tmp_path, EventStream(seed).take(900))
+
+    async def work() -> None:
+        store = MemoryStore()
+        applier = applier_of(tmp_path, store, durable=lambda: 0)
+        await applier.recover()
+        applier._durable = lambda: 900
+        await running(applier, 900)
+        assert applier.counts.rebuilds == 1, "only the empty one at the start"
+        await assert_holds_the_log(store, tmp_path)
+
+    run(work())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_restart_in_the_middle_makes_no_difference(seed: int, tmp_path: Path) -> None:
+    write_log(tmp_path, EventStream(seed).take(800))
+
+    async def work() -> None:
+        store = MemoryStore()
+        for stop in (0, 150, 151, 400, 800):
+            applier = applier_of(tmp_path, store, durable=lambda stop=stop: stop)  # type: ignore[misc]
+            await applier.recover()
+            assert applier.applied == stop
+            assert applier.counts.rebuilds == (stop == 0)
+            applier.close()
+        await assert_holds_the_log(store, tmp_path)
+
+    run(work())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_rebuild_gives_what_applying_gives(seed: int, tmp_path: Path) -> None:
+    write_log(tmp_path, EventStream(seed).take(700))
+
+    async def work() -> None:
+        store = MemoryStore()
+        seen: list[tuple[int, int]] = []
+        rebuilt = await rebuild(tmp_path, store, "g", progress=lambda events, written: seen.append((events, written)))
+        assert (rebuilt.applied, rebuilt.events) == (700, 700)
+        assert seen[-1] == (700, rebuilt.rows + rebuilt.cells)
+        assert rebuilt.skipped["duplicate"] > 0
+        await assert_holds_the_log(store, tmp_path)
+
+    run(work())
+
+
+def test_a_store_that_comes_back_empty_is_filled_again(tmp_path: Path) -> None:
+    write_log(tmp_path, EventStream(1).take(300))
+
+    async def work() -> None:
+        store = MemoryStore()
+        applier = applier_of(tmp_path, store)
+        await applier.recover()
+        first = applier.generation
+        await store.clear()
+        task = asyncio.create_task(applier.run())
+        while applier.generation == first or applier.generation is None:
+            await asyncio.sleep(0.005)
+        task.cancel()
+        await asyncio.wait([task])
+        applier.close()
+        assert applier.counts.rebuilds == 2
+        await assert_holds_the_log(store, tmp_path)
+
+    run(work())
+
+
+def test_a_batch_is_never_committed_to_a_store_that_was_emptied_meanwhile(tmp_path: Path) -> None:
+    write_log(tmp_path, EventStream(2).take(400))
+
+    class Restarting(ShakyStore):
+        commits = 0
+
+        async def commit(self, commit: Commit) -> None:
+            self.commits += 1
+            if self.commits == 6:
+                await self.clear()
+                raise StoreUnavailable("connection lost")
+            await super().commit(commit)
+
+    async def work() -> None:
+        store = Restarting()
+        applier = applier_of(tmp_path, store, durable=lambda: 0)
+        await applier.recover()
+        applier._durable = lambda: 400
+        await running(applier, 400)
+        assert applier.counts.rebuilds == 2
+        await assert_holds_the_log(store, tmp_path)
+
+    run(work())
+
+
+def test_a_store_that_goes_back_in_time_is_taken_over_from_there(tmp_path: Path) -> None:
+    write_log(tmp_path, EventStream(3).take(400))
+
+    async def work() -> None:
+        store = MemoryStore()
+        applier = applier_of(tmp_path, store, durable=lambda: 200)
+        await applier.recover()
+        backup = dict(store._rows), dict(store._cells), store._applied
+        applier._durable = lambda: 300
+        await running(applier, 300)
+        store._rows, store._cells, store._applied = backup
+        again = applier_of(tmp_path, store)
+        await again.recover()
+        again.close()
+        assert (again.counts.rebuilds, again.counts.take_overs) == (0, 1)
+        await assert_holds_the_log(store, tmp_path)
+
+    run(work())
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_commits_that_fail_a_few_times_lose_nothing(where: str, tmp_path: Path) -> None:
+    write_log(tmp_path, EventStream(4).take(300))
+
+    async def work() -> None:
+        store = ShakyStore()
+        applier = applier_of(tmp_path, store, durable=lambda: 0)
+        await applier.recover()
+        errors: list[StoreError] = [StoreTimeout("slow"), StoreUnavailable("down"), StoreTimeout("slow")]
+        setattr(store, f"fail_{where}", errors)
+        applier._durable = lambda: 300
+        await running(applier, 300)
+        assert applier.counts.retries >= (3 if where == "before" else 1)
+        assert applier.counts.rebuilds == 1
+        await assert_holds_the_log(store, tmp_path)
+
+    run(work())
+
+
+def test_reads_that_fail_a_few_times_lose_nothing(tmp_path: Path) -> None:
+    write_log(tmp_path, EventStream(5).take(200))
+
+    async def work() -> None:
+        store = ShakyStore()
+        applier = applier_of(tmp_path, store, durable=lambda: 0)
+        await applier.recover()
+        store.fail_reads = [StoreTimeout("slow"), StoreUnavailable("down")]
+        applier._durable = lambda: 200
+        await running(applier, 200)
+        assert applier.counts.rebuilds == 1
+        await assert_holds_the_log(store, tmp_path)
+
+    run(work())
+
+
+def test_a_store_of_another_log_is_filled_anew(tmp_path: Path) -> None:
+    write_log(tmp_path / "one", EventStream(6).take(200))
+    write_log(tmp_path / "other", [event_with_other_id(event) for event in EventStream(7).take(300)])
+
+    async def work() -> None:
+        store = MemoryStore()
+        for name in ("one", "other"):
+            applier = applier_of(tmp_path / name, store)
+            await applier.recover()
+            applier.close()
+            assert applier.counts.rebuilds == 1
+        await assert_holds_the_log(store, tmp_path / "other")
+
+    run(work())
+
+
+def test_a_store_ahead_of_its_log_is_filled_anew(tmp_path: Path) -> None:
+    events = EventStream(8).take(200)
+    write_log(tmp_path / "whole", events)
+    write_log(tmp_path / "cut", events[:150])
+
+    async def work() -> None:
+        store = MemoryStore()
+        for name in ("whole", "cut"):
+            applier = applier_of(tmp_path / name, store)
+            await applier.recover()
+            applier.close()
+        assert applier.counts.rebuilds == 1
+        await assert_holds_the_log(store, tmp_path / "cut")
+
+    run(work())
+
+
+def test_a_filling_that_broke_off_is_not_taken_for_a_full_store(tmp_path: Path) -> None:
+    write_log(tmp_path, EventStream(9).take(200))
+
+    async def work() -> None:
+        store = ShakyStore()
+        store.fail_after = [StoreUnavailable("down")]
+        with pytest.raises(StoreUnavailable):
+            await rebuild(tmp_path, store, "broken")
+        assert (await store.read([GENERATION])).rows == (None,)
+        applier = applier_of(tmp_path, store)
+        await applier.recover()
+        applier.close()
+        await assert_holds_the_log(store, tmp_path)
+
+    run(work())
+
+
+def test_an_event_that_breaks_the_state_does_not_stop_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = EventStream(10).take(60)
+    write_log(tmp_path, events)
+    apply = State.apply
+
+    def poisoned(self: State, offset: int, event: Event, rowset: RowSet) -> bool:
+        if offset == 20:
+            raise ZeroDivisionError("poison")
+        return apply(self, offset, event, rowset)
+
+    async def work() -> None:
+        store = MemoryStore()
+        applier = applier_of(tmp_path, store, durable=lambda: 0)
+        await applier.recover()
+        monkeypatch.setattr(State, "apply", poisoned)
+        applier._durable = lambda: 60
+        await running(applier, 60)
+        assert applier.counts.crashes == 0
+
+    run(work())
+
+
+def test_a_row_that_cannot_be_read_makes_the_store_be_filled_anew(tmp_path: Path) -> None:
+    write_log(tmp_path, EventStream(11, users=1).take(300))
+
+    async def work() -> None:
+        store = MemoryStore()
+        applier = applier_of(tmp_path, store, durable=lambda: 100)
+        await applier.recover()
+        await store.put(rows.user_key("u0"), b"\xc1garbage", 1000)
+        applier._durable = lambda: 300
+        await running(applier, 300)
+        assert applier.counts.rebuilds == 2
+        await assert_holds_the_log(store, tmp_path)
+
+    run(work())
+
+
+def test_the_lag_is_the_age_of_the_oldest_durable_event_not_yet_applied(tmp_path: Path) -> None:
+    events = EventStream(12).take(30)
+
+    async def work() -> None:
+        now_ms = [0.0]
+        store = MemoryStore()
+        with LogWriter.open(tmp_path) as writer:
+            applier = Applier(tmp_path, lambda: writer.durable, store, monotonic_ms=lambda: now_ms[0], settings=QUICK)
+            await applier.recover()
+            assert applier.lag_ms() == 0.0
+            for at_ms in (100.0, 400.0):
+                now_ms[0] = at_ms
+                writer.append([encode_event(event) for event in events])
+                await writer.wait_durable(writer.end)
+                applier.notify()
+            now_ms[0] = 1000.0
+            assert applier.lag_ms() == 900.0
+            await running(applier, 60)
+            assert applier.lag_ms() == 0.0
+
+    run(work())
+
+
+def event_with_other_id(event: Event) -> Event:
+    return msgspec.structs.replace(event, id="other-" + event.id)

@@ -1,0 +1,149 @@
+"""From decisions of a replay to queries: which candidates there were, and how useful each turned out."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from features.catalogue import Catalogue
+from features.events import Context, InteractionEvent, RankingEvent
+from features.known import Known, Moment
+from features.population import EVERYTHING
+from features.priors import useful
+from training.labels import GRADE_ACCEPTED, Labels, Pair
+from training.replay import Decision
+
+MAX_QUERY_CANDIDATES = 1000
+HINT_FIELD = "_hint"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A decision with the candidates to rank and what is known of their usefulness.
+
+    Args:
+        cluster: session, else user: queries of a cluster are not independent.
+        grades: [candidates], 0 for what was not offered.
+        offered: [candidates], whether it was in the list shown.
+        missing: useful pairs that are not among the candidates; each counts as a miss.
+    """
+
+    decision: Decision
+    moment: Moment
+    grades: NDArray[np.int64]
+    offered: NDArray[np.bool_]
+    missing: int
+
+    @property
+    def cluster(self) -> str:
+        """Session, else user."""
+        event = self.decision.event
+        return f"{event.user}\x1f{event.session}" if event.session else event.user
+
+    @property
+    def useful_action(self) -> str | None:
+        """The most useful action, None when none was."""
+        best = int(self.grades.argmax()) if len(self.grades) else 0
+        return self.moment.actions[best] if len(self.grades) and self.grades[best] > 0 else None
+
+    @property
+    def hint(self) -> str | None:
+        """What the user typed, where the log has it apart from the context."""
+        hint = context_of(self.decision.event).fields.get(HINT_FIELD)
+        return hint if isinstance(hint, str) and hint else None
+
+
+def context_of(event: RankingEvent | InteractionEvent) -> Context:
+    """A ranking's context; what a user did by himself has none."""
+    return event.context if isinstance(event, RankingEvent) else Context()
+
+
+def build_query(decision: Decision, labels: Labels, catalogue: Catalogue) -> Query | str:
+    """The query of a decision, or the reason why it is none."""
+    graded = _graded(decision.event, labels)
+    if graded is None:
+        return "no_label"
+    if not graded:
+        return "list_unknown"
+    if not any(graded.values()):
+        return "no_positive"
+    pairs = candidate_pairs(decision, catalogue)
+    if not pairs:
+        return "no_candidates"
+    place = {pair: row for row, pair in enumerate(pairs)}
+    grades = np.zeros(len(pairs), np.int64)
+    offered = np.zeros(len(pairs), np.bool_)
+    missing = 0
+    for pair, grade in graded.items():
+        row = place.get(pair)
+        if row is None:
+            missing += grade > 0
+        else:
+            grades[row], offered[row] = grade, True
+    return Query(decision, moment_of(decision, pairs, catalogue), grades, offered, missing)
+
+
+def moment_of(decision: Decision, pairs: list[Pair], catalogue: Catalogue) -> Moment:
+    """The moment of a decision for given candidates."""
+    event = decision.event
+    actions = tuple(action for action, _ in pairs)
+    return Moment(
+        now_s=event.time_s,
+        user=event.user,
+        context=context_of(event),
+        known=decision.known,
+        actions=actions,
+        targets=tuple(target for _, target in pairs),
+        specs=tuple(map(catalogue.get, actions)),
+    )
+
+
+def candidate_pairs(decision: Decision, catalogue: Catalogue) -> list[Pair]:
+    """What could have been offered: the logged pool, else the list shown and the catalogue's most useful."""
+    event = decision.event
+    if isinstance(event, RankingEvent):
+        if event.pool is not None:
+            return list(dict.fromkeys((action, target) for action, target, _ in event.pool))
+        shown: dict[Pair, None] = dict.fromkeys((item.action, item.target) for item in event.items)
+    else:
+        shown = {}
+    named = {action for action, _ in shown}
+    rest = [action for action in _common(decision.known, catalogue) if action not in named]
+    return [*shown, *((action, None) for action in rest)]
+
+
+def _common(known: Known, catalogue: Catalogue) -> list[str]:
+    actions = list(catalogue)
+    if len(actions) <= MAX_QUERY_CANDIDATES:
+        return actions
+    counts = useful(known.population.gather(EVERYTHING, actions))
+    best = np.argsort(-counts, kind="stable")[:MAX_QUERY_CANDIDATES]
+    return [actions[row] for row in best.tolist()]
+
+
+def _graded(event: RankingEvent | InteractionEvent, labels: Labels) -> dict[Pair, int] | None:
+    if isinstance(event, RankingEvent):
+        return labels.grades.get(event.id)
+    if not labels.learn_from_own_actions or event.action is None:
+        return None
+    return {(event.action, None): GRADE_ACCEPTED}
+
+
+def fold_of(cluster: str, folds: int) -> int:
+    """A cluster's fold in [0, folds), the same in every run."""
+    return zlib.crc32(cluster.encode("utf-8", "surrogatepass")) % folds
+
+
+def sample_rows(query: Query, prior: NDArray[np.float64], top: int, others: int, seed: int) -> NDArray[np.int64]:
+    """Candidate rows to learn from: what was offered or useful, the best by prior, and some at random; sorted."""
+    size = len(query.grades)
+    if size <= top + others:
+        return np.arange(size)
+    random = np.random.default_rng((seed, query.decision.offset))
+    best = np.argpartition(-prior, top)[:top]
+    chance = random.choice(size, others, replace=False)
+    given = np.flatnonzero(query.offered | (query.grades > 0))
+    return np.unique(np.concatenate([given, best, chance]))

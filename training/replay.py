@@ -1,0 +1,106 @@
+"""Plays a log again in the order of offsets, and stops at each decision with what was known then.
+
+A ranking that says what its features had read (`seen_offset`) is met at just that state, so its vectors are
+those that the service used, to the bit.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from features import rows
+from features.events import COUNTED_TRAFFIC, Event, InteractionEvent, RankingEvent
+from features.known import Known
+from features.log import Problems, read_log
+from features.rows import SessionRow, User
+from features.state import RowSet, State
+
+LOOKAHEAD_EVENTS = 4096
+"""How far behind the log's end a ranking's features may have been and still be met exactly."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A moment to rank at: a logged ranking, or something the user did by himself.
+
+    `known` refers to the replay's own state and is valid until the next step.
+    """
+
+    offset: int
+    event: RankingEvent | InteractionEvent
+    known: Known
+
+
+class Replay:
+    """Iterates over the decisions of a log.
+
+    Args:
+        until_s: events at or after this time are as if they had not been logged; None takes all.
+        own_actions: also stop at interactions with an action.
+        progress: called with the number of events taken in, every thousand.
+    """
+
+    def __init__(
+        self,
+        logdir: Path,
+        until_s: float | None = None,
+        own_actions: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.state = State()
+        self.rowset = RowSet()
+        self.problems = Problems()
+        self.counts: Counter[str] = Counter()
+        self._logdir, self._until_s, self._own_actions = logdir, until_s, own_actions
+        self._progress = progress or (lambda _: None)
+        self._due: list[tuple[int, int, RankingEvent | InteractionEvent]] = []
+
+    def __iter__(self) -> Iterator[Decision]:
+        events = read_log(self._logdir, problems=self.problems)
+        ahead: deque[tuple[int, Event]] = deque()
+        while True:
+            for offset, event in islice(events, LOOKAHEAD_EVENTS - len(ahead)):
+                ahead.append((offset, event))
+                self._schedule(offset, event)
+            if not ahead:
+                return
+            for _ in range(min(len(ahead), LOOKAHEAD_EVENTS // 2)):
+                yield from self._step(*ahead.popleft())
+
+    def _schedule(self, offset: int, event: Event) -> None:
+        if isinstance(event, RankingEvent) and event.traffic in COUNTED_TRAFFIC and self._counts_in(event):
+            at = offset if event.seen_offset is None else min(event.seen_offset, offset)
+            heapq.heappush(self._due, (at, offset, event))
+        elif self._own_actions and isinstance(event, InteractionEvent) and event.action is not None:
+            heapq.heappush(self._due, (offset, offset, event))
+
+    def _step(self, offset: int, event: Event) -> Iterator[Decision]:
+        while self._due and self._due[0][0] <= offset:
+            at, own, decision = heapq.heappop(self._due)
+            self.counts["met_late"] += at < offset and own != offset
+            yield Decision(own, decision, self.known(decision, at))
+        if self._counts_in(event):
+            self.state.apply(offset, event, self.rowset)
+        self.rowset.changed.clear()
+        if offset % 1000 == 0:
+            self.state.population.seal(offset + 1)
+            self._progress(offset)
+
+    def _counts_in(self, event: Event) -> bool:
+        return self._until_s is None or event.time_s < self._until_s
+
+    def known(self, event: RankingEvent | InteractionEvent, seen_offset: int | None = None) -> Known:
+        """What is known now, as a request by this user and session would read it."""
+        user = self.rowset.get(rows.user_key(event.user), event.time_s)
+        session = self.rowset.get(rows.session_key(event.user, event.session), event.time_s)
+        return Known(
+            population=self.state.population.at(),
+            user=user if isinstance(user, User) else None,
+            session=session if isinstance(session, SessionRow) else None,
+            seen_offset=seen_offset,
+        )
