@@ -112,6 +112,7 @@ class Applier:
         self._woken = asyncio.Event()
         self._moved = asyncio.Event()
         self._suspected = False
+        self._spoiled = False
 
     @property
     def population(self) -> Population:
@@ -161,7 +162,8 @@ class Applier:
         try:
             while await self.step():
                 pass
-        except (StoreLost, UnreadableRow):
+        except (StoreLost, UnreadableRow) as error:
+            self._spoiled = isinstance(error, UnreadableRow)
             self._let_go()
             await self.recover(progress)
 
@@ -172,7 +174,7 @@ class Applier:
             try:
                 await self._turn()
                 delay_s = self._settings.back_off_s[0]
-            except (StoreLost, UnreadableRow) as error:
+            except StoreLost as error:
                 self._failed(error, "the store is taken over anew: %s")
                 delay_s = await self._back_off(delay_s)
             except StoreError as error:
@@ -180,8 +182,9 @@ class Applier:
                 self.counts.last_error = str(error)
                 delay_s = await self._back_off(delay_s)
             except Exception as error:
-                # Half a batch may be in memory now, so nothing of it is kept.
+                # Half a batch may be in memory, or rows be unreadable, so nothing of it is kept.
                 self.counts.crashes += 1
+                self._spoiled = not isinstance(error, FeatureError)
                 self._failed(
                     error, "the applier failed and starts again: %s", trace=not isinstance(error, FeatureError)
                 )
@@ -250,20 +253,22 @@ class Applier:
     async def _take_over(self, progress: Progress | None) -> None:
         end = self._durable()
         snapshot = await self._store.read(MARKS, self._settings.read_timeout_ms)
-        if is_filled_from(snapshot, self._logdir, end):
+        if not self._spoiled and is_filled_from(snapshot, self._logdir, end):
             assert snapshot.applied is not None and snapshot.rows[0] is not None
             population = Population()
             population.load(await self._store.population(), snapshot.applied)
             self.counts.take_overs += 1
             self._stand(population, snapshot.applied, snapshot.rows[0].decode("ascii", "replace"))
             return
-        _log.warning("the store holds %s events of %d: it is filled from the log", snapshot.applied, end)
+        report = _log.warning if snapshot.applied or self._spoiled else _log.info
+        report("the store's %s events are not the log's %d: it is filled from the log", snapshot.applied or 0, end)
         rebuilt = await rebuild(self._logdir, self._store, self._new_generation(), stop=end, progress=progress)
         self.counts.rebuilds += 1
         self._stand(rebuilt.population, rebuilt.applied, rebuilt.generation)
 
     def _stand(self, population: Population, applied: int, generation: str) -> None:
         self._population = population
+        self._spoiled = False
         self._at = _Position(State(population), LogTail(self._logdir, applied), generation, applied)
         self._suspected = False
         self._lag.applied(applied)

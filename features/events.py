@@ -217,4 +217,6 @@ def _check(event: Event) -> None:
             raise EventError("invalid", f"value {event.value} is not finite - at `$.value`")
     elif isinstance(event, RankingEvent):
         if event.traffic not in TRAFFIC_TYPES:
-            raise EventError("invalid", f"traffic {event.traffic!r} is not one of {', '.join(TRAFFIC_TYPES)} - at `$.traffic`")
+            raise EventError(
+                "invalid", f"traffic {event.traffic!r} is not one of {', '.join(TRAFFIC_TYPES)} - at `$.traffic`"
+            )

@@ -15,10 +15,11 @@ class LagMeter:
 
     def __init__(self) -> None:
         self._seen: deque[tuple[int, float]] = deque()
+        self._applied = 0
 
     def durable(self, offset: int, now_ms: float) -> None:
         """Says that everything below `offset` is durable at a monotonic instant."""
-        if self._seen and offset <= self._seen[-1][0]:
+        if offset <= (self._seen[-1][0] if self._seen else self._applied):
             return
         if len(self._seen) < MAX_OBSERVATIONS:
             self._seen.append((offset, now_ms))
@@ -28,6 +29,7 @@ class LagMeter:
 
     def applied(self, offset: int) -> None:
         """Says that everything below `offset` is in effect."""
+        self._applied = offset
         while self._seen and self._seen[0][0] <= offset:
             self._seen.popleft()
 

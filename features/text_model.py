@@ -63,7 +63,12 @@ class TextModel:
         """A safetensors file; weights as float16, which moves a score by less than the noise of training."""
         meta = {"actions": self.actions, "terms": TERMS_VERSION, "buckets": BUCKETS}
         packed = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-        tensors = {"buckets": self.buckets, "weights": self.weights.astype(np.float16), "bias": self.bias, "meta": packed}
+        tensors = {
+            "buckets": self.buckets,
+            "weights": self.weights.astype(np.float16),
+            "bias": self.bias,
+            "meta": packed,
+        }
         return save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
 
     @classmethod

@@ -56,7 +56,9 @@ class EventAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 class Service(Protocol):
     """The running service without HTTP. Raises the errors of ranker.errors and nothing else on purpose."""
 
-    async def rank(self, request: RankRequest, body: bytes, *, caller: str, explain: bool, arrived_ms: float) -> RankAnswer:
+    async def rank(
+        self, request: RankRequest, body: bytes, *, caller: str, explain: bool, arrived_ms: float
+    ) -> RankAnswer:
         """Ranks, logs and answers. `body` as received makes the same id with another body a Conflict."""
         ...
 

@@ -78,8 +78,8 @@ class SampleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to learn from."""
 
     max_queries: Count = 20_000
-    top: Annotated[int, Meta(ge=0, le=MAX_CANDIDATES)] = 25
-    others: Annotated[int, Meta(ge=0, le=MAX_CANDIDATES)] = 12
+    top: Annotated[int, Meta(ge=0, le=MAX_CANDIDATES)] = 20
+    others: Annotated[int, Meta(ge=0, le=MAX_CANDIDATES)] = 8
     folds: Annotated[int, Meta(ge=2, le=20)] = 4
     seed: Seed = 0
 
@@ -89,9 +89,9 @@ class TextSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     epochs: Annotated[int, Meta(ge=1, le=1000)] = 4
     batch: Count = 512
-    rate: Positive = 0.25
+    rate: Positive = 0.3
     min_examples: Count = 4
-    smoothing: Share = 0.05
+    smoothing: Share = 0.1
     max_actions: Annotated[int, Meta(ge=1, le=MAX_ACTIONS)] = 2_000
     seed: Seed = 0
 
@@ -100,9 +100,9 @@ class TreesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """LightGBM's LambdaMART."""
 
     rounds: Annotated[int, Meta(ge=1, le=100_000)] = 120
-    num_leaves: Annotated[int, Meta(ge=2, le=4096)] = 31
-    learning_rate: Positive = 0.08
-    min_data_in_leaf: Count = 50
+    num_leaves: Annotated[int, Meta(ge=2, le=4096)] = 15
+    learning_rate: Positive = 0.07
+    min_data_in_leaf: Count = 200
     feature_fraction: Fraction = 0.6
     bagging_fraction: Fraction = 0.8
     lambda_l2: Annotated[float, Meta(ge=0, le=1e6)] = 1.0

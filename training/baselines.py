@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from features.situation import scalar_fields
 from features.text_model import TextModel
 from features.text_terms import SituationTerms, simple_terms
+from ranker.config import TextSettings
 from training.queries import Query
-from training.text_fit import TextFitConfig, fit_text, stack_terms
+from training.text_fit import fit_text, stack_terms
 
 MARKOV_ORDER = 3
 MARKOV_PARENT_WEIGHT = 2.0
-LINEAR_FIT = TextFitConfig(epochs=4, min_examples=2, smoothing=0.0)
+LINEAR_FIT = TextSettings(epochs=4, min_examples=2, smoothing=0.0)
 
 Scores = NDArray[np.float64]
 Path = tuple[str, ...]
@@ -39,7 +40,7 @@ class Popularity:
 
     counts: Counter[str] = field(default_factory=Counter)
 
-    def learn(self, query: Query, action: str) -> None:
+    def learn(self, action: str) -> None:
         """Takes in what was useful in a query."""
         self.counts[action] += 1
 
@@ -122,7 +123,7 @@ class Baselines:
         if action is None:
             return
         self.markov.learn(query, action)
-        self.popularity.learn(query, action)
+        self.popularity.learn(action)
         self.linear.learn(query, action)
 
     def scores(self, query: Query) -> dict[str, Scores]:

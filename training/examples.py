@@ -18,6 +18,7 @@ from features.definitions.text import TextScore, text_columns
 from features.log import read_log
 from features.registry import COLUMNS, vectors
 from features.text_terms import SituationTerms, situation_terms
+from ranker.config import SampleSettings
 from training.labels import Labels, read_labels
 from training.queries import Query, build_query, fold_of, sample_rows
 from training.replay import Replay
@@ -25,23 +26,6 @@ from training.replay import Replay
 TEXT_COLUMNS = [COLUMNS.index(column) for column in TextScore.columns]
 PRIOR_COLUMN = COLUMNS.index("prior_log")
 HAS_TEXT_COLUMN = COLUMNS.index("match_has_text")
-
-
-@dataclass(frozen=True)
-class SampleConfig:
-    """What to learn from.
-
-    Args:
-        max_queries: most recent queries that get vectors; all give terms.
-        top, others: candidates per query, best by prior and at random, beside those offered.
-        folds: of the out-of-fold text scores.
-    """
-
-    max_queries: int = 20_000
-    top: int = 20
-    others: int = 8
-    folds: int = 4
-    seed: int = 0
 
 
 @dataclass
@@ -95,7 +79,7 @@ class Examples:
 def gather_examples(
     logdir: Path,
     until_s: float | None,
-    config: SampleConfig,
+    config: SampleSettings,
     with_hint: bool,
     progress: Callable[[int], None] | None = None,
 ) -> Examples:
@@ -120,7 +104,7 @@ def gather_examples(
     return examples
 
 
-def _add(examples: Examples, query: Query, config: SampleConfig, recent: bool, with_hint: bool) -> None:
+def _add(examples: Examples, query: Query, config: SampleSettings, recent: bool, with_hint: bool) -> None:
     action = query.useful_action
     if action is None:
         examples.skipped["positive_not_in_candidates"] += 1
@@ -138,7 +122,7 @@ def _add(examples: Examples, query: Query, config: SampleConfig, recent: bool, w
         _add_vectors(examples, query, config, hint is not None)
 
 
-def _add_vectors(examples: Examples, query: Query, config: SampleConfig, with_hint: bool) -> None:
+def _add_vectors(examples: Examples, query: Query, config: SampleSettings, with_hint: bool) -> None:
     features = vectors(query.moment)
     sampled = sample_rows(query, features[:, PRIOR_COLUMN], config.top, config.others, config.seed)
     plain, hint = examples.vectors, examples.hint_vectors
@@ -183,4 +167,3 @@ def fill_text(rows: VectorRows, scores: NDArray[np.float32], actions: Sequence[s
         columns = known[candidates]
         all_scores = np.where(columns >= 0, scores[term_row, columns], np.nan).astype(np.float64)
         features[:, TEXT_COLUMNS] = text_columns(all_scores, len(candidates))[sampled]
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,7 +138,7 @@ def fold_of(cluster: str, folds: int) -> int:
     return zlib.crc32(cluster.encode("utf-8", "surrogatepass")) % folds
 
 
-def sample_rows(query: Query, prior: NDArray[np.float64], top: int, others: int, seed: int) -> NDArray[np.int64]:
+def sample_rows(query: Query, prior: NDArray[np.floating[Any]], top: int, others: int, seed: int) -> NDArray[np.int64]:
     """Candidate rows to learn from: what was offered or useful, the best by prior, and some at random; sorted."""
     size = len(query.grades)
     if size <= top + others:

@@ -6,7 +6,6 @@ Each batch touches only the weight rows of its own buckets. Deterministic given 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,26 +13,7 @@ from scipy import sparse
 
 from features.text_model import TextModel
 from features.text_terms import BUCKETS, SituationTerms
-
-
-@dataclass(frozen=True)
-class TextFitConfig:
-    """How it is fitted.
-
-    Args:
-        min_examples: a bucket seen in fewer examples has no weights.
-        max_actions: most classes; the rarest beyond are unknown to the model.
-        epochs, batch, rate: passes, examples per step, Adagrad's rate, which falls linearly to 0.
-        smoothing: share of the target spread evenly over all classes.
-    """
-
-    epochs: int = 4
-    batch: int = 512
-    rate: float = 0.3
-    min_examples: int = 4
-    smoothing: float = 0.1
-    max_actions: int = 2_000
-    seed: int = 0
+from ranker.config import TextSettings
 
 
 def stack_terms(terms: Sequence[SituationTerms]) -> sparse.csr_matrix:
@@ -48,7 +28,7 @@ def stack_terms(terms: Sequence[SituationTerms]) -> sparse.csr_matrix:
 def fit_text(
     rows: sparse.csr_matrix,
     labels: Sequence[str],
-    config: TextFitConfig = TextFitConfig(),
+    config: TextSettings,
     on_epoch: Callable[[int], None] | None = None,
 ) -> TextModel:
     """The model for examples [rows] and the action that was useful in each.
@@ -99,9 +79,7 @@ def _only(rows: sparse.csr_matrix, buckets: NDArray[np.uint32]) -> sparse.csr_ma
 class _Adagrad:
     """Weights and their squared gradients; one call per pass over the examples."""
 
-    def __init__(
-        self, rows: sparse.csr_matrix, targets: NDArray[np.int64], classes: int, config: TextFitConfig
-    ) -> None:
+    def __init__(self, rows: sparse.csr_matrix, targets: NDArray[np.int64], classes: int, config: TextSettings) -> None:
         self.weights = np.zeros((rows.shape[1], classes), np.float32)
         self.bias = np.zeros(classes, np.float32)
         self._squares = np.ones_like(self.weights)

@@ -14,7 +14,7 @@ SHARE_WEIGHT = 2.0
 
 
 class TableShares:
-    """Per table: the action's share of the useful outcomes (pulled to its overall share), and how many there were.
+    """Per table: the action's share of the useful outcomes (pulled to an even one), and how many there were.
 
     Args:
         name: name of the family.
@@ -38,7 +38,8 @@ class TableShares:
     def _share(moment: Moment, family: str, total: float) -> Columns:
         if total <= 0.0:
             return constant(np.nan, len(moment.actions))
-        pulled = ratio(useful(moment.population(family)), constant(total, len(moment.actions)), 1.0 / len(moment.actions), SHARE_WEIGHT)
+        rows = len(moment.actions)
+        pulled = ratio(useful(moment.population(family)), constant(total, rows), 1.0 / rows, SHARE_WEIGHT)
         return np.log(pulled)
 
 

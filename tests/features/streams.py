@@ -47,7 +47,8 @@ class EventStream:
         draw = self._random
         # Some share a time with the one before.
         self._now_s += draw.choice((0.0, 0.0, 0.001, 1.0, self._step_s))
-        makers = (self._interaction, self._ranking, self._feedback, self._user, self._repeat, self._forget, self._action)
+        makers = [self._interaction, self._ranking, self._feedback, self._user, self._repeat, self._forget]
+        makers.append(self._action)
         event = draw.choices(makers, weights=(30, 25, 35, 3, 4, 0.7, 1))[0]()
         self._sent.append(event)
         return event

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.events import Context
-from features.population import Population
 from features.rows import Done, SessionRow, Token
+from features.situation import situation_keys
 from ranker.stages.candidates import CandidateSources
 from ranker.types import Ranking
 from tests.fakes import NOON_S, FakeReader, asked, catalogue, context, known, popular, user
@@ -96,11 +95,9 @@ def test_each_action_has_the_first_source_that_speaks_for_it() -> None:
     here = context(surface="home", trigger={"type": "image_received"})
     session = SessionRow(NOON_S, NOON_S, 1, [Token(NOON_S, 1, "+open")], [Done(NOON_S, 1, "open")])
     tables = popular({"followed": 2, "repeated": 1}, here, session, ["last1"])
-    for name, count in {"liked": 3, "followed": 1}.items():
-        for _ in range(count):
-            keys = popular({}, here)  # only for its type: the table below is the one that counts
-            assert isinstance(keys, Population)
-            tables.credit([_surface_key(here)], "accepted", (name,), NOON_S)
+    surface = situation_keys(here, None)["surface"]
+    for name in ("liked", "liked", "followed"):
+        tables.credit([surface], "accepted", (name,), NOON_S)
     person = user()
     person.counters.credit("self", ("repeated",), NOON_S)
     reader = FakeReader(known(person, tables, session=session))
@@ -112,12 +109,6 @@ def test_each_action_has_the_first_source_that_speaks_for_it() -> None:
         ("liked", "popular"),
         ("plain", "context"),
     ]
-
-
-def _surface_key(here: Context) -> str:
-    from features.situation import situation_keys
-
-    return situation_keys(here, None)["surface"]
 
 
 LARGE: dict[str, dict[str, Any]] = {
