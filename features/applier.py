@@ -90,6 +90,7 @@ class Applier:
         durable: offset below which the log survives a power loss.
         monotonic_ms: for the lag.
         new_generation: names for what a store holds after a rebuild.
+        filling: while a store is filled from the log, how many events have been replayed.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Applier:
         new_generation: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
         self.counts = ApplierCounts()
+        self.filling = 0
         self._logdir, self._durable, self._store = logdir, durable, store
         self._monotonic_ms, self._new_generation = monotonic_ms, new_generation
         self._settings = settings or ApplierSettings()
@@ -262,7 +264,13 @@ class Applier:
             return
         report = _log.warning if snapshot.applied or self._spoiled else _log.info
         report("the store's %s events are not the log's %d: it is filled from the log", snapshot.applied or 0, end)
-        rebuilt = await rebuild(self._logdir, self._store, self._new_generation(), stop=end, progress=progress)
+
+        def note(events: int, written: int) -> None:
+            self.filling = events
+            if progress is not None:
+                progress(events, written)
+
+        rebuilt = await rebuild(self._logdir, self._store, self._new_generation(), stop=end, progress=note)
         self.counts.rebuilds += 1
         self._stand(rebuilt.population, rebuilt.applied, rebuilt.generation)
 

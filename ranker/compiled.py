@@ -6,8 +6,8 @@ A change of one action costs one pass over the names and one new row, not a comp
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -36,21 +36,20 @@ _CODED = (
     "safety_class",
     "group",
 )
-_ROW = np.dtype(
-    [
-        ("live", np.bool_),
-        ("off", np.bool_),
-        ("interrupting", np.bool_),
-        ("needs_text_check", np.bool_),
-        ("lot", np.uint32),
-        ("min_age", np.int16),
-        ("offers_per_day", np.int16),
-        ("expires_s", np.float64),
-        ("cooldown_s", np.float64),
-        ("max_target_age_s", np.float64),
-        *((name, np.int32) for name in _CODED),
-    ]
-)
+_KINDS: dict[str, Any] = {
+    "live": np.bool_,
+    "off": np.bool_,
+    "interrupting": np.bool_,
+    "needs_text_check": np.bool_,
+    "lot": np.uint64,
+    "min_age": np.int16,
+    "offers_per_day": np.int16,
+    "expires_s": np.float64,
+    "cooldown_s": np.float64,
+    "max_target_age_s": np.float64,
+    **dict.fromkeys(_CODED, np.int32),
+}
+_START_ROWS = 16
 SLACK_CONDITIONS = 1024
 
 
@@ -65,6 +64,12 @@ class CompiledCatalogue:
         self.catalogue = catalogue
         self._start_over()
 
+    @property
+    def version(self) -> int:
+        """Moves whenever rows do."""
+        self._follow()
+        return self._version
+
     def __len__(self) -> int:
         """Actions in the catalogue."""
         return len(self.catalogue)
@@ -78,12 +83,11 @@ class CompiledCatalogue:
     def all_rows(self) -> Rows:
         """Rows of the whole catalogue, in no order that would be the same in another process."""
         self._follow()
-        return np.flatnonzero(self._table["live"])
+        return np.flatnonzero(self._columns["live"])
 
     def column(self, name: str, rows: Rows) -> NDArray[Any]:
         """Values [rows] of a column."""
-        found: NDArray[Any] = self._table[name][rows]
-        return found
+        return self._columns[name][rows]
 
     def name(self, row: int) -> str:
         """The action of a row."""
@@ -95,15 +99,15 @@ class CompiledCatalogue:
 
     def holds(self, dimension: str, rows: Rows, value: Any) -> Mask:
         """Whether the condition of each row holds for a context value."""
-        return self.dimensions[dimension].holds(self._table[dimension][rows], value)
+        return self.dimensions[dimension].holds(self._columns[dimension][rows], value)
 
     def has(self, dimension: str, rows: Rows, value: str) -> Mask:
         """Whether each row's condition of a single-valued dimension is `value`."""
-        return np.asarray(self._table[dimension][rows] == self.dimensions[dimension].find(value), np.bool_)
+        return np.asarray(self._columns[dimension][rows] == self.dimensions[dimension].find(value), np.bool_)
 
     def condition(self, dimension: str, row: int) -> Any:
         """The condition of a row: a frozenset of names, a version's bounds, a name, or None."""
-        return self.dimensions[dimension].conditions[self._table[dimension][row]]
+        return self.dimensions[dimension].conditions[self._columns[dimension][row]]
 
     def refuse(self, refusals: Refusals, rows: Rows, context: Context, now_s: float) -> None:
         """Refuses rows [candidates] whose conditions on the context alone do not hold."""
@@ -125,7 +129,7 @@ class CompiledCatalogue:
         self._names = [""]
         self._specs = [_NOTHING]
         self._free: list[int] = []
-        self._table = np.zeros(16, _ROW)
+        self._columns = {name: np.zeros(_START_ROWS, kind) for name, kind in _KINDS.items()}
         self.dimensions = {
             "surface": Dimension(conditions.among),
             "locale": Dimension(conditions.locale_covered),
@@ -157,7 +161,7 @@ class CompiledCatalogue:
             slot = self._slots[action] = self._new_slot()
         self._names[slot] = action
         self._specs[slot] = spec
-        self._table[slot] = self._row(action, spec)
+        self._write(slot, self._row(action, spec))
 
     def _new_slot(self) -> int:
         if self._free:
@@ -165,16 +169,21 @@ class CompiledCatalogue:
         slot = len(self._names)
         self._names.append("")
         self._specs.append(_NOTHING)
-        if slot == len(self._table):
-            self._table = np.concatenate([self._table, np.zeros(slot, _ROW)])
+        if slot == len(self._columns["live"]):
+            for name, column in self._columns.items():
+                self._columns[name] = np.concatenate([column, np.zeros(slot, column.dtype)])
         return slot
 
     def _remove(self, actions: Sequence[str]) -> None:
         for action in actions:
             slot = self._slots.pop(action)
             self._names[slot], self._specs[slot] = "", _NOTHING
-            self._table[slot] = np.zeros((), _ROW)
+            self._write(slot, (0,) * len(_KINDS))
             self._free.append(slot)
+
+    def _write(self, slot: int, values: tuple[Any, ...]) -> None:
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column[slot] = value
 
     def _row(self, action: str, spec: ActionSpec) -> tuple[Any, ...]:
         return (
@@ -209,8 +218,8 @@ class CompiledCatalogue:
 
 
 def lot(name: str) -> int:
-    """A number in [0, 2^32) by name alone, for choices that have to be the same in every process."""
-    return zlib.crc32(name.encode("utf-8", "surrogatepass"))
+    """A number in [0, 2^64) by name alone, for choices that have to be the same in every process."""
+    return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 _NOTHING = ActionSpec(off=True)

@@ -40,7 +40,9 @@ class Exclusions:
         winners: dict[tuple[str, int], str] = {}
         for row in greedy_order(ranking) if grouped else ():
             action = ranking.candidates.actions[row]
-            mine = grouped.get(action, ())
+            mine = grouped.get(action)
+            if mine is None:
+                continue
             keep[row] = all(winners.get(group, action) == action for group in mine)
             if keep[row]:
                 winners.update(dict.fromkeys(mine, action))

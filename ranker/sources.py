@@ -14,8 +14,6 @@ from features.population import PopulationView
 from features.priors import useful
 from features.rows import SessionRow, User
 from features.situation import situation_keys
-from ranker.compiled import CompiledCatalogue, Rows, lot
-from ranker.judges import Refusals
 
 CALLER, REPEAT, TRANSITION, POPULAR, CONTEXT = "caller", "repeat", "transition", "popular", "context"
 
@@ -65,36 +63,6 @@ def most_useful(
         counts = useful(population.gather(key, actions))
         chosen.update(dict.fromkeys(_top(actions, counts, limit)))
     return list(chosen)[:limit]
-
-
-def offered_here(catalogue: CompiledCatalogue, rows: Rows, context: Context, now_s: float) -> Rows:
-    """Those of the rows whose conditions the context meets, an entity for each that needs one included."""
-    refusals = Refusals(len(rows))
-    catalogue.refuse(refusals, rows, context, now_s)
-    types = frozenset(entity.type for entity in context.entities)
-    refusals.add(~catalogue.holds("entity", rows, types), "target_missing")
-    return rows[refusals.kept]
-
-
-def by_context(catalogue: CompiledCatalogue, rows: Rows, context: Context, room: int, request_id: str) -> list[str]:
-    """At most `room` of the rows' actions: those for this trigger, then those about an entity, then the rest.
-
-    Among equals the request's id decides by lot, so that in a large catalogue none waits for ever; the same
-    id chooses the same actions in every process.
-    """
-    triggered = catalogue.column("trigger", rows) > 0
-    if context.trigger is not None:
-        triggered &= catalogue.holds("trigger", rows, context.trigger.type)
-    else:
-        triggered[:] = False
-    about = catalogue.column("entity", rows) > 0
-    lots = catalogue.column("lot", rows) ^ np.uint32(lot(request_id))
-    ranks = lots.astype(np.int64) - (2 * triggered.astype(np.int64) + about) * (1 << 32)
-    if len(rows) > room:
-        nearest = np.argpartition(ranks, room - 1)[:room] if room else np.zeros(0, np.int64)
-        rows, ranks = rows[nearest], ranks[nearest]
-    pairs = zip(ranks.tolist(), map(catalogue.name, rows.tolist()), strict=True)
-    return [name for _, name in sorted(pairs)]
 
 
 def _followed(session: SessionRow | None) -> list[str]:

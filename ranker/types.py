@@ -89,6 +89,20 @@ class Item:
 
 
 @dataclass(frozen=True)
+class Pool:
+    """All that the light stage scored, in its order: what a replay needs to compute the same vectors.
+
+    Args:
+        scores: [candidates].
+        features: float32 [candidates, columns]; None where the priors ranked.
+    """
+
+    candidates: Candidates
+    scores: Floats
+    features: NDArray[np.float32] | None
+
+
+@dataclass(frozen=True)
 class Ranking:
     """The state of one request; each stage gives a new one.
 
@@ -103,6 +117,7 @@ class Ranking:
         order: candidate rows, best first, over all that reached explore; set by explore.
         greedy: the same rows in the order without exploration.
         items: the answer.
+        pool: as it was right after light; set by ranker/scored_pool.py.
         explain: whether the caller wants to know why.
     """
 
@@ -124,6 +139,7 @@ class Ranking:
     drops: tuple[Drop, ...] = ()
     timings_ms: dict[str, float] = field(default_factory=dict)
     explain: bool = False
+    pool: Pool | None = None
 
     def because(self, *reasons: Degraded) -> Ranking:
         """The same, degraded for these reasons too; each is named once."""

@@ -73,7 +73,10 @@ def user(profile: Mapping[str, Any] | None = None) -> User:
 
 
 def popular(
-    counts: Mapping[str, int], here: Context | None = None, session: SessionRow | None = None, families: Iterable[str] = ()
+    counts: Mapping[str, int],
+    here: Context | None = None,
+    session: SessionRow | None = None,
+    families: Iterable[str] = (),
 ) -> Population:
     """Tables in which each action was useful so often, in a context's families and over everything."""
     population = Population()

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count, islice
 
 from features.known import Known
 from ranker import sources
 from ranker.compiled import ABSENT, CompiledCatalogue
+from ranker.context_index import ContextIndex, offered_here
 from ranker.sources import Proposal
 from ranker.types import Candidates, Drop, Ranking
 
@@ -73,6 +75,11 @@ class CandidateSources:
     max_candidates: int = MAX_CANDIDATES
     name: str = "candidates"
 
+    @cached_property
+    def index(self) -> ContextIndex:
+        """Of a catalogue too large to look through."""
+        return ContextIndex(self.catalogue)
+
     async def run(self, ranking: Ranking) -> Ranking:
         """The same request and state give the same candidates in the same order."""
         chosen = Chosen(self.catalogue, self.name, frozenset(ranking.request.exclude))
@@ -108,14 +115,12 @@ class CandidateSources:
         context = ranking.request.context
         first = sources.preferred(known, context, self.max_candidates // 4)
         rows = self.catalogue.rows([action for action, _ in first if action not in excluded])
-        rows = sources.offered_here(self.catalogue, rows, context, ranking.now_s)
+        rows = offered_here(self.catalogue, rows, context, ranking.now_s)
         kept = frozenset(map(self.catalogue.name, rows.tolist()))
         proposals = [proposal for proposal in first if proposal[0] in kept]
         further = sum(len(self._targets(row, targets)) - 1 for row in rows.tolist())
         room = self.max_candidates - len(proposals) - min(further, self.max_candidates // 8)
-        rest = sources.offered_here(self.catalogue, self.catalogue.all_rows(), context, ranking.now_s)
-        wanted = room + len(proposals) + len(excluded)
-        names = sources.by_context(self.catalogue, rest, context, wanted, ranking.request_id)
+        names = self.index.offered(context, ranking.request_id, ranking.now_s)
         new = (name for name in names if name not in kept and name not in excluded)
         return [*proposals, *((name, sources.CONTEXT) for name in islice(new, room))]
 

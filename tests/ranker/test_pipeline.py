@@ -214,7 +214,9 @@ def test_without_exploration_every_propensity_is_exactly_one() -> None:
 HOSTILE = ["", "open", "save", "old", "nag", "\x00", "a:b", "\ud800", "💥" * 60, "save\n", "' OR 1=1", "../..", "None"]
 candidate = st.fixed_dictionaries(
     {"action": st.sampled_from(HOSTILE[1:]) | st.text(min_size=1, max_size=256)},
-    optional={"target": st.none() | st.sampled_from(["image:1", "image:2", ":", "image:"]) | st.text(min_size=1, max_size=9)},
+    optional={
+        "target": st.none() | st.sampled_from(["image:1", "image:2", ":", "image:"]) | st.text(min_size=1, max_size=9)
+    },
 )
 
 

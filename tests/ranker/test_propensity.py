@@ -19,11 +19,7 @@ scores = st.lists(st.floats(-4.0, 4.0), min_size=1, max_size=5)
 
 def chance_by_products(weights: list[float], order: tuple[int, ...]) -> float:
     """Π w / Σ of what is left, by hand."""
-    left, chance = sum(weights), 1.0
-    for row in order:
-        chance *= weights[row] / left
-        left -= weights[row]
-    return chance
+    return math.prod(weights[row] / sum(weights[left] for left in order[slot:]) for slot, row in enumerate(order))
 
 
 def chance_of_prefix(weights: list[float], greedy: tuple[int, ...], prefix: tuple[int, ...], epsilon: float) -> float:
@@ -40,7 +36,8 @@ def shown(values: list[float], order: tuple[int, ...], epsilon: float, temperatu
     exploration = Exploration(epsilon, temperature)
     greedy = tuple(sorted(range(len(values)), key=lambda row: -values[row]))
     utilities = exploration.utilities(np.array(values)[list(order)])
-    return slot_propensities(utilities, agreement(order, greedy), epsilon, len(order)).tolist()
+    chances = slot_propensities(utilities, agreement(order, greedy), epsilon, len(order))
+    return [float(chance) for chance in chances]
 
 
 def test_weights_three_two_one() -> None:
@@ -53,8 +50,10 @@ def test_weights_three_two_one() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(scores, st.floats(0.0, 1.0), st.floats(0.2, 5.0), st.randoms())
-def test_slots_are_ratios_of_enumerated_prefixes(values: list[float], epsilon: float, temperature: float, random: Random) -> None:
+@given(scores, st.just(0.0) | st.floats(1e-9, 1.0), st.floats(0.2, 5.0), st.randoms())
+def test_slots_are_ratios_of_enumerated_prefixes(
+    values: list[float], epsilon: float, temperature: float, random: Random
+) -> None:
     weights = [math.exp(value / temperature) for value in values]
     greedy = tuple(sorted(range(len(values)), key=lambda row: -values[row]))
     order = greedy if epsilon == 0.0 else tuple(random.sample(range(len(values)), len(values)))

@@ -153,7 +153,9 @@ def test_the_same_id_chooses_the_same_candidates_in_whatever_order_the_catalogue
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.dictionaries(st.text(min_size=1, max_size=3), st.lists(st.sampled_from(["image", "link", "no"]), max_size=2), max_size=12),
+    st.dictionaries(
+        st.text(min_size=1, max_size=3), st.lists(st.sampled_from(["image", "link", "no"]), max_size=2), max_size=12
+    ),
     st.integers(1, 12),
     st.lists(st.text(min_size=1, max_size=3), max_size=3),
 )

@@ -147,7 +147,11 @@ specs = st.fixed_dictionaries(
     },
 )
 contexts = st.fixed_dictionaries(
-    {"entities": st.lists(st.fixed_dictionaries({"id": st.sampled_from("12"), "type": st.sampled_from(["image", "link"])}), max_size=3)},
+    {
+        "entities": st.lists(
+            st.fixed_dictionaries({"id": st.sampled_from("12"), "type": st.sampled_from(["image", "link"])}), max_size=3
+        )
+    },
     optional={
         "surface": st.sampled_from(["home", "car"]),
         "locale": st.sampled_from(["en", "en-GB", "de-DE", "EN-gb"]),
@@ -164,7 +168,9 @@ def test_all_candidates_at_once_are_judged_as_one_by_one(
     rows: list[tuple[dict[str, Any], str | None]], context: dict[str, Any]
 ) -> None:
     compiled = catalogue({str(number): spec for number, (spec, _) in enumerate(rows)})
-    state: Ranking = ranking(compiled, [(str(number), target) for number, (_, target) in enumerate(rows)], context=context)
+    state: Ranking = ranking(
+        compiled, [(str(number), target) for number, (_, target) in enumerate(rows)], context=context
+    )
     kept = Eligibility(compiled).judge(state).keep.tolist()
     candidates = state.candidates
     expected = [

@@ -8,6 +8,7 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from random import Random
 
 import numpy as np
 import pytest
@@ -112,9 +113,7 @@ def test_drawn_orders_come_as_often_as_plackett_luce_says() -> None:
     counts = asyncio.run(draw())
     weights = [math.exp(score / temperature) for score in scores]
     orders = list(itertools.permutations(range(3)))
-    expected = [
-        draws * weights[a] / sum(weights) * weights[b] / (sum(weights) - weights[a]) for a, b, _ in orders
-    ]
+    expected = [draws * weights[a] / sum(weights) * weights[b] / (sum(weights) - weights[a]) for a, b, _ in orders]
     assert stats.chisquare([counts[order] for order in orders], expected).pvalue > 0.001
 
 
@@ -151,7 +150,9 @@ def test_an_unsafe_action_does_not_keep_a_safe_one_out() -> None:
     st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=3), max_size=3),
     st.randoms(),
 )
-def test_exclusions_agree_with_comparing_all_pairs(own: list[str | None], groups: list[list[int]], random) -> None:  # type: ignore[no-untyped-def]
+def test_exclusions_agree_with_comparing_all_pairs(
+    own: list[str | None], groups: list[list[int]], random: Random
+) -> None:
     names = [str(number) for number in range(len(own))]
     compiled = catalogue({name: {"exclusive_group": group} for name, group in zip(names, own, strict=True)})
     listed = [[str(number) for number in group] for group in groups]
@@ -159,6 +160,7 @@ def test_exclusions_agree_with_comparing_all_pairs(own: list[str | None], groups
     verdicts = Exclusions(compiled, listed).judge(ranking(compiled, names, scores))
     kept: list[str] = []
     for name in sorted(names, key=lambda name: -scores[int(name)]):
+
         def clash(other: str, name: str = name) -> bool:
             same = own[int(name)] is not None and own[int(name)] == own[int(other)]
             return same or any(name in group and other in group for group in listed)

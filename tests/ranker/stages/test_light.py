@@ -30,7 +30,9 @@ def prior() -> NDArray[np.float64]:
     before = state()
     assert before.known is not None
     rows = before.candidates
-    return back_off(Moment(before.now_s, "u1", before.request.context, before.known, rows.actions, rows.targets, rows.specs))
+    return back_off(
+        Moment(before.now_s, "u1", before.request.context, before.known, rows.actions, rows.targets, rows.specs)
+    )
 
 
 def test_a_model_scores_and_names_its_version_and_schema() -> None:

@@ -1,0 +1,314 @@
+"""The one function that wires everything; tests put fakes in the place of what they are not about."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from features.applier import Applier, ApplierSettings
+from features.catalogue import ActionSpec
+from features.catalogue_log import SAVE_AFTER_LINES, LiveCatalogue, load_catalogue, save_catalogue
+from features.embedded_store import open_embedded_store
+from features.errors import FeatureError, LogError, StoreError
+from features.log import LogWriter
+from features.redis_store import RedisStore
+from features.registry import FINGERPRINT
+from features.store import FeatureStore
+from ranker.catalogue_desk import CatalogueDesk
+from ranker.clock import Clock, SystemClock
+from ranker.compiled import CompiledCatalogue
+from ranker.config import EMBEDDED, ServeConfig
+from ranker.decisions import Decisions, LookAgain
+from ranker.errors import ConfigError
+from ranker.exclusions import Exclusions
+from ranker.idempotency import Answers
+from ranker.intake import Intake
+from ranker.light_model import LightModel
+from ranker.online import OnlineReader
+from ranker.pipeline import Pipeline
+from ranker.policy_config import PolicyConfig
+from ranker.propensity import Exploration
+from ranker.release.errors import RegistryError
+from ranker.release.registry import Registry
+from ranker.safety_text import TextScorerError, load_text_scorer
+from ranker.scored_pool import ScoredPool
+from ranker.secret import load_secret
+from ranker.service import OnlineService, Owners
+from ranker.stages.candidates import CandidateSources
+from ranker.stages.context import Context
+from ranker.stages.eligibility import Eligibility
+from ranker.stages.explore import Explore
+from ranker.stages.freshness import Freshness, FreshnessJudge
+from ranker.stages.light import Light
+from ranker.stages.light import LightModel as Scores
+from ranker.stages.policy import Policy
+from ranker.stages.safety import Safety, SafetyJudge
+from ranker.stages.top_actions import TopActions
+from ranker.text_check import TextScorer
+from ranker.user_desk import UserDesk
+
+SAFETY_FILE = "safety.safetensors"
+"""In the models' folder: the text scorer, where one was trained."""
+
+GC_THRESHOLDS = (20_000, 20, 100)
+START_WAIT_S = 3.0
+
+_log = logging.getLogger(__name__)
+
+
+def _hex_id() -> str:
+    return uuid.uuid4().hex
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is around the service; a test gives fakes for it.
+
+    Args:
+        store, model, scorer: None opens what the config names.
+        actions: put into the catalogue when it is empty.
+        start_wait_s: how long the start waits for the store to be filled; then it goes on in the background.
+    """
+
+    clock: Clock = field(default_factory=SystemClock)
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    store: FeatureStore | None = None
+    model: Scores | None = None
+    scorer: TextScorer | None = None
+    actions: Mapping[str, ActionSpec] = field(default_factory=dict)
+    new_id: Callable[[], str] = _hex_id
+    applier: ApplierSettings = ApplierSettings()
+    start_wait_s: float = START_WAIT_S
+
+
+@dataclass
+class DropCounter:
+    """Counts what the pipeline reports."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+
+    def timed(self, stage: str, ms: float) -> None:
+        """Times are in the answers; HTTP counts those."""
+
+    def dropped(self, stage: str, reason: str, count: int) -> None:
+        """Adds to `stage:reason`."""
+        self.counts[f"{stage}:{reason}"] += count
+
+    def failed(self, stage: str, error: Exception) -> None:  # noqa: ARG002  # the pipeline logs it
+        """Adds to the stage."""
+        self.failures[stage] += 1
+
+    def drops(self) -> Mapping[str, int]:
+        """Candidates removed by `stage:reason`; a stage that failed is `stage:failed`."""
+        return {**self.counts, **{f"{stage}:failed": count for stage, count in self.failures.items()}}
+
+
+@dataclass(frozen=True)
+class Running:
+    """A service that runs until it is closed."""
+
+    service: OnlineService
+    config: ServeConfig
+    pipeline: Pipeline
+    applier: Applier
+    _open: AsyncExitStack
+
+    async def close(self) -> None:
+        """Ends tasks, syncs and closes the log, and closes the store."""
+        await self._open.aclose()
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What holds state."""
+
+    config: ServeConfig
+    policy: PolicyConfig
+    around: Surroundings
+    log: LogWriter
+    live: LiveCatalogue
+    store: FeatureStore
+    applier: Applier
+
+
+async def build(config: ServeConfig, policy: PolicyConfig, around: Surroundings | None = None) -> Running:
+    """Opens everything, brings the store up to the log, and gives the service.
+
+    Raises:
+        ConfigError: one line that says what is missing or broken; nothing stays open then.
+    """
+    around = around or Surroundings()
+    async with AsyncExitStack() as stack:
+        try:
+            secret = load_secret(around.environment, config.secret_env, Path(config.secret_file))
+            registry = Registry(Path(config.models_dir))
+            light = Light(FINGERPRINT, around.model or _load_model(registry))
+            scorer = around.scorer or _load_scorer(Path(config.models_dir) / SAFETY_FILE)
+            opened = await _open(config, policy, around, stack)
+        except FeatureError as error:
+            raise ConfigError(" ".join(str(error).split())) from error
+        pipeline, service = _wire(opened, registry, light, scorer, secret)
+        await _start(opened, service, stack)
+        return Running(service, config, pipeline, opened.applier, stack.pop_all())
+
+
+async def _open(config: ServeConfig, policy: PolicyConfig, around: Surroundings, stack: AsyncExitStack) -> _Opened:
+    logdir = Path(config.log_dir)
+    log = LogWriter.open(logdir, sync_delay_s=config.ranking_sync_ms / 2000.0)
+    stack.callback(_close_log, log)
+    live = load_catalogue(logdir, log.end)
+    stack.callback(_keep_catalogue, logdir, live, log)
+    if live.read_lines > SAVE_AFTER_LINES:
+        _keep_catalogue(logdir, live, log)
+    store = around.store or await asyncio.to_thread(_open_store, config)
+    stack.push_async_callback(store.close)
+    await _reach(store, config.store)
+    applier = Applier(
+        logdir, lambda: log.durable, store, monotonic_ms=around.clock.monotonic_ms, settings=around.applier
+    )
+    stack.callback(applier.close)
+    return _Opened(config, policy, around, log, live, store, applier)
+
+
+async def _start(opened: _Opened, service: OnlineService, stack: AsyncExitStack) -> None:
+    task = asyncio.create_task(opened.applier.run(), name="applier")
+    stack.push_async_callback(_cancel, task)
+    if opened.around.actions and not len(opened.live.catalogue):
+        await service.put_actions(opened.around.actions)
+    if not await opened.applier.wait_applied(opened.log.durable, opened.around.start_wait_s):
+        _log.warning("the store is still being filled from the log; until then rankings know no person")
+    if opened.config.freeze_gc:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _wire(
+    opened: _Opened, registry: Registry, light: Light, scorer: TextScorer | None, secret: bytes
+) -> tuple[Pipeline, OnlineService]:
+    config, around, counter = opened.config, opened.around, DropCounter()
+    reader = OnlineReader(opened.store, opened.applier, around.clock.now_s, config.lag_limit_ms)
+    context = Context(reader, around.clock, config.store_timeout_ms, lambda: opened.applier.population.at())
+    compiled = CompiledCatalogue(opened.live.catalogue)
+    safety = SafetyJudge(compiled, opened.policy.safety_classes, around.clock, scorer)
+    freshness = FreshnessJudge(compiled, around.clock)
+    exclusions = Exclusions(compiled, opened.policy.exclusions)
+    exploration = Exploration(config.epsilon, config.temperature)
+    pipeline = Pipeline(
+        (
+            context,
+            CandidateSources(compiled, config.max_candidates),
+            Eligibility(compiled),
+            Policy(compiled, opened.policy),
+            ScoredPool(light, (safety, freshness)),
+            Explore((safety, freshness, exclusions), secret, exploration),
+            Safety(safety),
+            Freshness(freshness),
+            TopActions(exploration),
+        ),
+        around.clock,
+        counter,
+    )
+    recheck = Pipeline((context, LookAgain((safety, freshness))), around.clock, counter)
+    decisions = Decisions(pipeline, recheck, opened.log, opened.live, around.clock)
+    return pipeline, _service(opened, decisions, reader, registry, light, counter)
+
+
+def _service(
+    opened: _Opened,
+    decisions: Decisions,
+    reader: OnlineReader,
+    registry: Registry,
+    light: Light,
+    counter: DropCounter,
+) -> OnlineService:
+    clock, new_id, log, store, applier = (
+        opened.around.clock,
+        opened.around.new_id,
+        opened.log,
+        opened.store,
+        opened.applier,
+    )
+    answers = Answers(store)
+    owners = Owners(
+        decisions=decisions,
+        answers=answers,
+        intake=Intake(log, store, clock.now_s, applier.notify),
+        catalogue=CatalogueDesk(opened.live, log, clock, new_id, applier.notify),
+        users=UserDesk(store, log, applier, answers, clock, new_id),
+        reader=reader,
+        applier=applier,
+        log=log,
+        store=store,
+        registry=registry,
+        counting=counter,
+        serving=lambda: light.model.version if light.model is not None else None,
+    )
+    return OnlineService(owners, clock, opened.config.budgets_ms.by_priority(), new_id)
+
+
+def _load_model(registry: Registry) -> LightModel | None:
+    """The active version's light model; None when no version was ever activated."""
+    try:
+        version = registry.active()
+        if version is None:
+            return None
+        manifest = registry.manifest(version)
+        return LightModel.load(registry, version, manifest.schema, manifest.files)
+    except RegistryError as error:
+        raise ConfigError(f"models in {registry.folder}: {error}") from error
+
+
+def _load_scorer(path: Path) -> TextScorer | None:
+    try:
+        return load_text_scorer(path) if path.exists() else None
+    except TextScorerError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _open_store(config: ServeConfig) -> FeatureStore:
+    if config.store == EMBEDDED:
+        return open_embedded_store(timeout_ms=config.store_timeout_ms)
+    return RedisStore.connect(config.store, timeout_ms=config.store_timeout_ms)
+
+
+async def _reach(store: FeatureStore, name: str) -> None:
+    """Tries a few times: the first exchange opens the connection."""
+    for attempt in range(5):
+        try:
+            await store.ping()
+            return
+        except StoreError as error:
+            if attempt == 4:
+                raise ConfigError(
+                    f"store {name if name == EMBEDDED else store!r} cannot be reached: {error}"
+                ) from error
+        await asyncio.sleep(0.2)
+
+
+def _close_log(log: LogWriter) -> None:
+    try:
+        log.close()
+    except LogError as error:
+        _log.error("the last lines of the log may be lost: %s", error)
+
+
+def _keep_catalogue(logdir: Path, live: LiveCatalogue, log: LogWriter) -> None:
+    """A snapshot spares the next start a scan; without one the log is read."""
+    live.scanned = log.end
+    with suppress(OSError):
+        save_catalogue(logdir, live)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
