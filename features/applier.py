@@ -16,53 +16,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from features.batch import Located, UnreadableRow, apply_event, packed_rows, ranking_keys, row_keys, unpack_rows
-from features.errors import FeatureError, StoreError
+from features.applier_settings import ApplierCounts, ApplierSettings
+from features.batch import Located, apply_event, packed_rows, ranking_keys, row_keys
+from features.errors import FeatureError, StoreError, StoreLost, UnreadableRow
+from features.held_store import HeldStore, back_off
 from features.lag import LagMeter
 from features.log import LogTail
 from features.population import Population
 from features.rebuild import Progress, rebuild
-from features.state import Row, RowSet, State
-from features.store import Commit, FeatureStore, Snapshot
-from features.store_marks import GENERATION, LAST, MARKS, is_filled_from, last_applied
+from features.state import RowSet, State
+from features.store import Commit, FeatureStore
+from features.store_marks import LAST, MARKS, is_filled_from, last_applied
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ApplierSettings:
-    """Args:
-    batch_events: most events of a batch.
-    pause_s: wait after a batch that was not full, so that the next is worth its exchange.
-    poll_s: how often an idle applier looks for durable events that nobody told it of.
-    check_s: how often an idle applier makes sure that the store is still what it was.
-    back_off_s: first and longest wait after a failure.
-    read_timeout_ms: of the reads of a batch; no request waits for them.
-    """
-
-    batch_events: int = 256
-    pause_s: float = 0.005
-    poll_s: float = 0.05
-    check_s: float = 1.0
-    back_off_s: tuple[float, float] = (0.02, 1.0)
-    read_timeout_ms: float = 1000.0
-
-
-@dataclass
-class ApplierCounts:
-    """Counters since start, for metrics."""
-
-    events: int = 0
-    batches: int = 0
-    retries: int = 0
-    crashes: int = 0
-    rebuilds: int = 0
-    take_overs: int = 0
-    last_error: str | None = None
-
-
-class StoreLost(Exception):
-    """The store no longer holds what this applier put there."""
 
 
 @dataclass
@@ -73,12 +39,11 @@ class _Batch:
 
 @dataclass
 class _Position:
-    """Where a store stands: rows of the log's first `applied` events, under a generation."""
+    """Where the applier stands: what is in memory, in the store, and read of the log."""
 
     state: State
     tail: LogTail
-    generation: str
-    applied: int
+    held: HeldStore
     waiting: _Batch | None = field(default=None)
 
 
@@ -124,12 +89,12 @@ class Applier:
     @property
     def generation(self) -> str | None:
         """Name of what the store holds; None while it cannot be relied on."""
-        return self._at.generation if self._at is not None else None
+        return self._at.held.generation if self._at is not None else None
 
     @property
     def applied(self) -> int:
         """Number of log events in effect in the store, as far as known."""
-        return self._at.applied if self._at is not None else 0
+        return self._at.held.applied if self._at is not None else 0
 
     @property
     def skipped(self) -> Counter[str]:
@@ -186,7 +151,7 @@ class Applier:
             except Exception as error:
                 # Half a batch may be in memory, or rows be unreadable, so nothing of it is kept.
                 self.counts.crashes += 1
-                self._spoiled = not isinstance(error, FeatureError)
+                self._spoiled = isinstance(error, UnreadableRow) or not isinstance(error, FeatureError)
                 self._failed(
                     error, "the applier failed and starts again: %s", trace=not isinstance(error, FeatureError)
                 )
@@ -216,8 +181,8 @@ class Applier:
         commit = _applied(at.state, batch, rowset)
         # From here on the batch is in memory: only its commit is tried again.
         at.waiting = None
-        await self._commit(at, commit)
-        self._advance(at, batch)
+        await at.held.commit(commit)
+        self._advance(batch)
         return True
 
     def close(self) -> None:
@@ -231,7 +196,7 @@ class Applier:
             await self._check()
         if await self.step():
             assert self._at is not None
-            if self._at.applied == self._durable():
+            if self._at.held.applied == self._durable():
                 await asyncio.sleep(self._settings.pause_s)
             return
         await self._idle()
@@ -242,14 +207,16 @@ class Applier:
         self._woken.clear()
         while self._durable() <= self.applied and not self._suspected:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), self._settings.poll_s)
+                # Not wait_for: until Python 3.12 that may take a cancellation for an answer.
+                async with asyncio.timeout(self._settings.poll_s):
+                    await self._woken.wait()
             self._woken.clear()
             if asyncio.get_running_loop().time() - started_s >= self._settings.check_s:
                 self._suspected = True
 
     async def _check(self) -> None:
         assert self._at is not None
-        self._own(self._at, await self._store.read([GENERATION], self._settings.read_timeout_ms))
+        await self._at.held.check()
         self._suspected = False
 
     async def _take_over(self, progress: Progress | None) -> None:
@@ -258,7 +225,8 @@ class Applier:
         if not self._spoiled and is_filled_from(snapshot, self._logdir, end):
             assert snapshot.applied is not None and snapshot.rows[0] is not None
             population = Population()
-            population.load(await self._store.population(), snapshot.applied)
+            # In a thread: large tables take long on the loop, and nobody else has these yet.
+            await asyncio.to_thread(population.load, await self._store.population(), snapshot.applied)
             self.counts.take_overs += 1
             self._stand(population, snapshot.applied, snapshot.rows[0].decode("ascii", "replace"))
             return
@@ -277,7 +245,8 @@ class Applier:
     def _stand(self, population: Population, applied: int, generation: str) -> None:
         self._population = population
         self._spoiled = False
-        self._at = _Position(State(population), LogTail(self._logdir, applied), generation, applied)
+        held = HeldStore(self._store, generation, applied, self._settings, self.counts)
+        self._at = _Position(State(population), LogTail(self._logdir, applied), held)
         self._suspected = False
         self._lag.applied(applied)
         self._moved.set()
@@ -291,56 +260,16 @@ class Applier:
     def _next_batch(self, at: _Position) -> _Batch | None:
         if at.waiting is None:
             events = at.tail.read(self._settings.batch_events, self._durable())
-            if at.tail.offset == at.applied:
+            if at.tail.offset == at.held.applied:
                 return None
             at.waiting = _Batch(events, at.tail.offset)
         return at.waiting
 
     async def _load(self, at: _Position, batch: _Batch) -> RowSet:
-        rankings = await self._read(at, ranking_keys(batch.events))
-        return RowSet({**rankings, **await self._read(at, row_keys(batch.events, rankings))})
+        rankings = await at.held.rows(ranking_keys(batch.events))
+        return RowSet({**rankings, **await at.held.rows(row_keys(batch.events, rankings))})
 
-    async def _read(self, at: _Position, keys: list[str]) -> dict[str, Row]:
-        if not keys:
-            return {}
-        snapshot = await self._store.read([GENERATION, *keys], self._settings.read_timeout_ms)
-        self._own(at, snapshot)
-        return unpack_rows(keys, snapshot.rows[1:])
-
-    def _own(self, at: _Position, snapshot: Snapshot) -> None:
-        """Raises StoreLost unless the store stands where this applier left it."""
-        if snapshot.rows[0] != at.generation.encode():
-            raise StoreLost("it is another one, or came back empty")
-        if snapshot.applied != at.applied:
-            raise StoreLost(f"it holds {snapshot.applied} events, not {at.applied}")
-
-    async def _commit(self, at: _Position, commit: Commit) -> None:
-        """Sends the same content until the store has it: rows are whole, so twice is as good as once."""
-        delay_s = self._settings.back_off_s[0]
-        while True:
-            try:
-                await self._store.commit(commit)
-                return
-            except StoreError as error:
-                self.counts.retries += 1
-                self.counts.last_error = str(error)
-                if await self._went_through(at, commit):
-                    return
-                delay_s = await self._back_off(delay_s)
-
-    async def _went_through(self, at: _Position, commit: Commit) -> bool:
-        """Whether a commit without an answer was executed; a store that lost its rows must not get it."""
-        try:
-            snapshot = await self._store.read([GENERATION], self._settings.read_timeout_ms)
-        except StoreError:
-            return False
-        if snapshot.applied == commit.applied and snapshot.rows[0] == at.generation.encode():
-            return True
-        self._own(at, snapshot)
-        return False
-
-    def _advance(self, at: _Position, batch: _Batch) -> None:
-        at.applied = batch.offset
+    def _advance(self, batch: _Batch) -> None:
         self.counts.batches += 1
         self.counts.events += len(batch.events)
         self._lag.applied(batch.offset)
@@ -353,8 +282,7 @@ class Applier:
         self._let_go()
 
     async def _back_off(self, delay_s: float) -> float:
-        await asyncio.sleep(delay_s)
-        return min(2.0 * delay_s, self._settings.back_off_s[1])
+        return await back_off(delay_s, self._settings)
 
 
 def _applied(state: State, batch: _Batch, rowset: RowSet) -> Commit:

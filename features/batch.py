@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from features import rows
+from features.errors import UnreadableRow
 from features.events import (
     COUNTED_TRAFFIC,
     ActionEvent,
@@ -23,10 +24,6 @@ from features.timeliness import MAX_LATE_S
 _log = logging.getLogger(__name__)
 
 Located = tuple[int, Event]
-
-
-class UnreadableRow(Exception):
-    """A store holds bytes under a key that are no row."""
 
 
 def apply_event(state: State, offset: int, event: Event, rowset: RowSet) -> bool:

@@ -50,11 +50,12 @@ class CounterTable:
         limit: most actions held; 0 is no limit.
     """
 
-    __slots__ = ("limit", "slots", "values")
+    __slots__ = ("limit", "names", "slots", "values")
 
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit
         self.slots: dict[str, int] = {}
+        self.names: list[str] = []
         self.values: Cells = np.zeros((4, WIDTH))
 
     def __len__(self) -> int:
@@ -105,7 +106,7 @@ class CounterTable:
 
     def to_bytes(self) -> tuple[list[str], bytes]:
         """Actions in slot order and their cells, for a packed row."""
-        return sorted(self.slots, key=self.slots.__getitem__), self.values[: len(self.slots)].tobytes()
+        return list(self.names), self.values[: len(self.names)].tobytes()
 
     @classmethod
     def from_bytes(cls, actions: Sequence[str], cells: bytes, limit: int = 0) -> CounterTable:
@@ -115,6 +116,7 @@ class CounterTable:
             ValueError: the lengths do not fit.
         """
         table = cls(limit)
+        table.names = list(actions)
         table.slots = {action: slot for slot, action in enumerate(actions)}
         if len(cells) != len(table.slots) * CELL_BYTES:
             raise ValueError(f"{len(cells)} bytes are not {len(actions)} cells of {CELL_BYTES}")
@@ -132,20 +134,24 @@ class CounterTable:
             self.values = np.concatenate([self.values, np.zeros((max(4, slot), WIDTH))])
         self.values[slot] = 0.0
         self.slots[action] = slot
+        self.names.append(action)
         return slot
 
     def _stalest(self) -> str:
         """Ties by name, not by slot: slots differ after a restart. The empty name (a total) never leaves."""
-        return min((self.values[slot, REFERENCE], action) for action, slot in self.slots.items() if action)[1]
+        references = self.values[: len(self.names), REFERENCE].copy()
+        total = self.slots.get("")
+        if total is not None:
+            references[total] = np.inf
+        return min(self.names[slot] for slot in np.flatnonzero(references == references.min()).tolist())
 
     def _remove(self, action: str) -> None:
         """The last slot moves into the hole; the order of slots is not part of the value."""
         hole = self.slots.pop(action)
-        last = len(self.slots)
-        if hole != last:
-            moved = next(name for name, slot in self.slots.items() if slot == last)
-            self.slots[moved] = hole
-            self.values[hole] = self.values[last]
+        moved = self.names.pop()
+        if moved != action:
+            self.slots[moved], self.names[hole] = hole, moved
+            self.values[hole] = self.values[len(self.names)]
 
 
 def _credit(kind: str, cell: Cells, time_s: float) -> None:
@@ -169,9 +175,6 @@ def _credit(kind: str, cell: Cells, time_s: float) -> None:
 def advance(cell: Cells, time_s: float) -> Cells:
     """Moves a cell's reference to `time_s` if that is later; gives the weights [4] of an event at `time_s`."""
     reference = cell[REFERENCE]
-    if reference == 0.0:
-        cell[REFERENCE] = time_s
-        return _ONES
     if time_s < reference:
         return decay(reference - time_s)
     if time_s > reference:

@@ -5,9 +5,11 @@ FeatureError
 ├── LogError            the log cannot be read or written
 │   ├── LogUnavailable  nothing can be appended now (full disk, read-only, closed)
 │   └── LogLocked       another process writes this partition
-└── StoreError          the feature store did not answer as it should
-    ├── StoreTimeout    not within its time-out
-    └── StoreUnavailable  no connection, or the circuit is open
+├── StoreError          the feature store did not answer as it should
+│   ├── StoreTimeout    not within its time-out
+│   └── StoreUnavailable  no connection, or the circuit is open
+├── StoreLost           the store no longer holds what its writer put there
+└── UnreadableRow       bytes in the store are no row
 """
 
 from __future__ import annotations
@@ -53,3 +55,11 @@ class StoreTimeout(StoreError):
 
 class StoreUnavailable(StoreError):
     """The store cannot be reached, or its circuit is open."""
+
+
+class StoreLost(FeatureError):
+    """The store no longer holds what its writer put there: it came back empty, or went back in time."""
+
+
+class UnreadableRow(FeatureError):
+    """A store holds bytes under a key that are no row."""

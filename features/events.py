@@ -7,6 +7,7 @@ event's ordinal in its partition, is not a field: the log gives it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -16,6 +17,10 @@ from features.errors import EventError
 
 MAX_STRING = 4096
 MAX_CANDIDATES = 1000
+MAX_DEPTH = 64
+"""Arrays and objects inside one another in free `fields`, their own object counted."""
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1
+"""Integers in free `fields`: what a packed row can hold."""
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Text = Annotated[str, msgspec.Meta(max_length=MAX_STRING)]
@@ -157,6 +162,7 @@ Event = ActionEvent | UserEvent | InteractionEvent | RankingEvent | FeedbackEven
 
 _decoder = msgspec.json.Decoder(Event)
 _encoder = msgspec.json.Encoder()
+_YEAR_STARTS_S = {1: -62_135_596_800.0, 1970: 0.0}
 
 
 def to_seconds(time: datetime) -> float:
@@ -173,8 +179,7 @@ def from_seconds(time_s: float) -> datetime:
 
 def format_time(time: datetime) -> str:
     """`2020-05-24T09:30:00.125Z`."""
-    utc = from_seconds(time.timestamp())
-    return f"{utc.strftime('%Y-%m-%dT%H:%M:%S')}.{utc.microsecond // 1000:03d}Z"
+    return from_seconds(time.timestamp()).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def decode_event(line: bytes | str) -> Event:
@@ -185,7 +190,9 @@ def decode_event(line: bytes | str) -> Event:
     """
     try:
         event = _decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
+    except RecursionError as error:
+        raise EventError("invalid", f"more than {MAX_DEPTH} arrays and objects inside one another - at `$`") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, ValueError) as error:
         raise EventError("invalid", str(error) or type(error).__name__) from error
     _check(event)
     return event
@@ -208,8 +215,10 @@ def _with_text_times(value: Any) -> Any:
 
 
 def _check(event: Event) -> None:
-    if not 0.0 <= event.time_s < 253_402_300_800.0:
-        raise EventError("invalid", f"time {event.time} is outside 1970 to 9999 - at `$.time`")
+    _check_time(event.time, "$.time", 1970)
+    for path, fields in _free_fields(event):
+        if fields:
+            _check_fields(fields, MAX_DEPTH, path)
     if isinstance(event, FeedbackEvent):
         if event.type not in FEEDBACK_TYPES:
             raise EventError("invalid", f"type {event.type!r} is not one of {', '.join(FEEDBACK_TYPES)} - at `$.type`")
@@ -217,6 +226,43 @@ def _check(event: Event) -> None:
             raise EventError("invalid", f"value {event.value} is not finite - at `$.value`")
     elif isinstance(event, RankingEvent):
         if event.traffic not in TRAFFIC_TYPES:
-            raise EventError(
-                "invalid", f"traffic {event.traffic!r} is not one of {', '.join(TRAFFIC_TYPES)} - at `$.traffic`"
-            )
+            known = ", ".join(TRAFFIC_TYPES)
+            raise EventError("invalid", f"traffic {event.traffic!r} is not one of {known} - at `$.traffic`")
+        if event.context.time is not None:
+            _check_time(event.context.time, "$.context.time")
+        for place, entity in enumerate(event.context.entities):
+            if entity.time is not None:
+                _check_time(entity.time, f"$.context.entities[{place}].time")
+
+
+def _check_time(time: datetime, path: str, first_year: int = 1) -> None:
+    """Something in the context may be older than Unix; what cannot be written in UTC cannot be logged."""
+    if not _YEAR_STARTS_S[first_year] <= to_seconds(time) < 253_402_300_800.0:
+        raise EventError("invalid", f"time {time} is outside {first_year} to 9999 - at `{path}`")
+
+
+def _free_fields(event: Event) -> Iterator[tuple[str, Any]]:
+    """What may hold any JSON, with its path."""
+    if isinstance(event, RankingEvent):
+        context = event.context
+        yield "$.context.fields", context.fields
+        if context.trigger is not None:
+            yield "$.context.trigger.fields", context.trigger.fields
+        for place, entity in enumerate(context.entities):
+            yield f"$.context.entities[{place}].fields", entity.fields
+    elif isinstance(event, ActionEvent | UserEvent | InteractionEvent):
+        yield "$.fields", event.fields
+
+
+def _check_fields(value: Any, depth: int, path: str) -> None:
+    """Deeper or larger values could be read but neither written again nor packed."""
+    kind = type(value)
+    if kind is int and not MIN_INTEGER <= value <= MAX_INTEGER:
+        raise EventError("invalid", f"an integer of {value.bit_length()} bits is more than 64 - at `{path}`")
+    if kind is not dict and kind is not list:
+        return
+    if not depth:
+        raise EventError("invalid", f"more than {MAX_DEPTH} arrays and objects inside one another - at `{path[:200]}`")
+    for step, inner in value.items() if kind is dict else enumerate(value):
+        if type(inner) is not str:
+            _check_fields(inner, depth - 1, f"{path}.{step}" if kind is dict else f"{path}[{step}]")

@@ -20,7 +20,7 @@ from features.store import Commit, FeatureStore
 from features.store_layout import MAX_TTL_S
 from features.store_marks import FILLING, GENERATION, LAST, last_applied
 
-SLICE_EVENTS = 64
+SLICE_EVENTS = 32
 """Applied between two turns of the event loop: rankings go on while a store is filled anew."""
 
 CHUNK_ROWS = 1000
@@ -82,10 +82,11 @@ async def rebuild(
     """
     replayed = await replay(logdir, stop, progress)
     kept = {key: row for key, row in replayed.rowset.rows.items() if _may_be_read(key, row, replayed.newest_s)}
-    cells = _cells(replayed.state.population)
+    # In a thread: both take long on the loop, and nobody else has these tables yet.
+    cells = await asyncio.to_thread(_cells, replayed.state.population)
     await _fill(store, generation, replayed, kept, cells, progress)
     fresh = Population(replayed.state.population.max_tables)
-    fresh.load(cells, replayed.applied)
+    await asyncio.to_thread(fresh.load, cells, replayed.applied)
     return Rebuilt(
         fresh, generation, replayed.applied, replayed.events, len(kept), len(cells),
         dict(replayed.state.skipped), dict(replayed.problems),

@@ -32,6 +32,7 @@ MAX_SESSIONS = 16
 MAX_RANKINGS = 128
 MAX_USER_ACTIONS = 128
 MAX_PROFILE_FIELDS = 64
+MAX_PROFILE_FIELD_BYTES = 4096
 
 
 class Done(msgspec.Struct, array_like=True, order=True, frozen=True):
@@ -155,13 +156,12 @@ def pack(row: SessionRow | RankingRow | float) -> bytes:
     return _encoder.encode(row)
 
 
-def storable(value: Any) -> bool:
-    """Whether a profile value can be packed: JSON knows whole numbers that no store does."""
+def storable(name: str, value: Any) -> bool:
+    """Whether a profile field can be packed in MAX_PROFILE_FIELD_BYTES: JSON knows whole numbers that no store does."""
     try:
-        _encoder.encode(value)
+        return len(_encoder.encode((name, value))) <= MAX_PROFILE_FIELD_BYTES
     except (OverflowError, RecursionError):
         return False
-    return True
 
 
 def unpack_session(packed: bytes) -> SessionRow:

@@ -93,7 +93,7 @@ class State:
         for name, value in event.fields.items():
             user.row.profile.pop(name, None)
             room = len(user.row.profile) < rows.MAX_PROFILE_FIELDS
-            if value is not None and room and rows.storable(value):
+            if value is not None and room and rows.storable(name, value):
                 user.row.profile[name] = value
         return True
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
@@ -80,22 +81,33 @@ class TextModel:
         """
         try:
             tensors = load(packed)
-            meta = json.loads(tensors["meta"].tobytes())
-            parts = (meta["actions"], tensors["buckets"], tensors["weights"].astype(np.float32), tensors["bias"])
-        except (SafetensorError, KeyError, ValueError, TypeError) as error:
+            meta = msgspec.json.decode(tensors["meta"].tobytes(), type=_Meta)
+            buckets, bias = tensors["buckets"], tensors["bias"].astype(np.float32)
+            weights = tensors["weights"].astype(np.float32)
+        except (SafetensorError, msgspec.MsgspecError, KeyError, ValueError, TypeError, RecursionError) as error:
             raise TextModelError(f"not a text model: {type(error).__name__}: {error}") from error
-        if (meta.get("terms"), meta.get("buckets")) != (TERMS_VERSION, BUCKETS):
-            raise TextModelError(f"text model of terms {meta.get('terms')}, this service has {TERMS_VERSION}")
-        _check_shapes(*parts)
-        return cls(*parts)
+        if (meta.terms, meta.buckets) != (TERMS_VERSION, BUCKETS):
+            raise TextModelError(f"text model of terms {meta.terms}, this service has {TERMS_VERSION}")
+        _check_shapes(meta.actions, buckets, weights, bias)
+        return cls(meta.actions, buckets, weights, bias)
+
+
+class _Meta(msgspec.Struct):
+    actions: list[str]
+    terms: int
+    buckets: int
 
 
 def _check_shapes(
     actions: list[str], buckets: NDArray[np.uint32], weights: NDArray[np.float32], bias: NDArray[np.float32]
 ) -> None:
-    if weights.shape != (len(buckets), len(actions)) or bias.shape != (len(actions),) or not actions:
-        raise TextModelError(f"text model: weights {weights.shape} for {len(buckets)} buckets, {len(actions)} actions")
+    shapes = ((len(buckets),), (len(buckets), len(actions)), (len(actions),)) if buckets.ndim == 1 else ()
+    if (buckets.shape, weights.shape, bias.shape) != shapes or not actions or len(set(actions)) != len(actions):
+        sizes = f"buckets {buckets.shape}, weights {weights.shape}, bias {bias.shape}"
+        raise TextModelError(f"text model: {sizes} do not fit {len(actions)} distinct actions")
     if len(buckets) and (buckets.dtype != np.uint32 or int(buckets.max()) >= BUCKETS):
         raise TextModelError(f"text model: a bucket is outside 0 to {BUCKETS - 1}")
+    if len(np.unique(buckets)) != len(buckets):
+        raise TextModelError("text model: a bucket comes twice")
     if not (np.isfinite(weights).all() and np.isfinite(bias).all()):
         raise TextModelError("text model: a weight is not finite")

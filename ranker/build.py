@@ -9,36 +9,33 @@ import os
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from features.applier import Applier, ApplierSettings
+from features.applier import Applier
+from features.applier_settings import ApplierSettings
 from features.catalogue import ActionSpec
-from features.catalogue_log import SAVE_AFTER_LINES, LiveCatalogue, load_catalogue, save_catalogue
-from features.embedded_store import open_embedded_store
-from features.errors import FeatureError, LogError, StoreError
+from features.catalogue_log import SAVE_AFTER_LINES, LiveCatalogue, load_catalogue
+from features.errors import FeatureError
 from features.log import LogWriter
-from features.redis_store import RedisStore
 from features.registry import FINGERPRINT
 from features.store import FeatureStore
 from ranker.catalogue_desk import CatalogueDesk
 from ranker.clock import Clock, SystemClock
 from ranker.compiled import CompiledCatalogue
-from ranker.config import EMBEDDED, ServeConfig
+from ranker.config import ServeConfig
 from ranker.decisions import Decisions, LookAgain
 from ranker.errors import ConfigError
 from ranker.exclusions import Exclusions
 from ranker.idempotency import Answers
 from ranker.intake import Intake
-from ranker.light_model import LightModel
 from ranker.online import OnlineReader
+from ranker.opening import SAFETY_FILE, close_log, keep_catalogue, load_model, load_scorer, open_store, reach
 from ranker.pipeline import Pipeline
 from ranker.policy_config import PolicyConfig
 from ranker.propensity import Exploration
-from ranker.release.errors import RegistryError
 from ranker.release.registry import Registry
-from ranker.safety_text import TextScorerError, load_text_scorer
 from ranker.scored_pool import ScoredPool
 from ranker.secret import load_secret
 from ranker.service import OnlineService, Owners
@@ -55,9 +52,6 @@ from ranker.stages.top_actions import TopActions
 from ranker.text_check import TextScorer
 from ranker.user_desk import UserDesk
 
-SAFETY_FILE = "safety.safetensors"
-"""In the models' folder: the text scorer, where one was trained."""
-
 GC_THRESHOLDS = (20_000, 20, 100)
 START_WAIT_S = 3.0
 
@@ -73,7 +67,7 @@ class Surroundings:
     """What is around the service; a test gives fakes for it.
 
     Args:
-        store, model, scorer: None opens what the config names.
+        store, model, scorer: None opens what the config names; who gives a store closes it.
         actions: put into the catalogue when it is empty.
         start_wait_s: how long the start waits for the store to be filled; then it goes on in the background.
     """
@@ -85,7 +79,7 @@ class Surroundings:
     scorer: TextScorer | None = None
     actions: Mapping[str, ActionSpec] = field(default_factory=dict)
     new_id: Callable[[], str] = _hex_id
-    applier: ApplierSettings = ApplierSettings()
+    applier: ApplierSettings = field(default_factory=ApplierSettings)
     start_wait_s: float = START_WAIT_S
 
 
@@ -151,8 +145,8 @@ async def build(config: ServeConfig, policy: PolicyConfig, around: Surroundings 
         try:
             secret = load_secret(around.environment, config.secret_env, Path(config.secret_file))
             registry = Registry(Path(config.models_dir))
-            light = Light(FINGERPRINT, around.model or _load_model(registry))
-            scorer = around.scorer or _load_scorer(Path(config.models_dir) / SAFETY_FILE)
+            light = Light(FINGERPRINT, around.model or load_model(registry))
+            scorer = around.scorer or load_scorer(Path(config.models_dir) / SAFETY_FILE)
             opened = await _open(config, policy, around, stack)
         except FeatureError as error:
             raise ConfigError(" ".join(str(error).split())) from error
@@ -164,14 +158,16 @@ async def build(config: ServeConfig, policy: PolicyConfig, around: Surroundings 
 async def _open(config: ServeConfig, policy: PolicyConfig, around: Surroundings, stack: AsyncExitStack) -> _Opened:
     logdir = Path(config.log_dir)
     log = LogWriter.open(logdir, sync_delay_s=config.ranking_sync_ms / 2000.0)
-    stack.callback(_close_log, log)
+    stack.callback(close_log, log)
     live = load_catalogue(logdir, log.end)
-    stack.callback(_keep_catalogue, logdir, live, log)
+    stack.callback(keep_catalogue, logdir, live, log)
     if live.read_lines > SAVE_AFTER_LINES:
-        _keep_catalogue(logdir, live, log)
-    store = around.store or await asyncio.to_thread(_open_store, config)
-    stack.push_async_callback(store.close)
-    await _reach(store, config.store)
+        keep_catalogue(logdir, live, log)
+    store = around.store
+    if store is None:
+        store = await asyncio.to_thread(open_store, config)
+        stack.push_async_callback(store.close)
+    await reach(store, config.store)
     applier = Applier(
         logdir, lambda: log.durable, store, monotonic_ms=around.clock.monotonic_ms, settings=around.applier
     )
@@ -256,59 +252,8 @@ def _service(
     return OnlineService(owners, clock, opened.config.budgets_ms.by_priority(), new_id)
 
 
-def _load_model(registry: Registry) -> LightModel | None:
-    """The active version's light model; None when no version was ever activated."""
-    try:
-        version = registry.active()
-        if version is None:
-            return None
-        manifest = registry.manifest(version)
-        return LightModel.load(registry, version, manifest.schema, manifest.files)
-    except RegistryError as error:
-        raise ConfigError(f"models in {registry.folder}: {error}") from error
-
-
-def _load_scorer(path: Path) -> TextScorer | None:
-    try:
-        return load_text_scorer(path) if path.exists() else None
-    except TextScorerError as error:
-        raise ConfigError(str(error)) from error
-
-
-def _open_store(config: ServeConfig) -> FeatureStore:
-    if config.store == EMBEDDED:
-        return open_embedded_store(timeout_ms=config.store_timeout_ms)
-    return RedisStore.connect(config.store, timeout_ms=config.store_timeout_ms)
-
-
-async def _reach(store: FeatureStore, name: str) -> None:
-    """Tries a few times: the first exchange opens the connection."""
-    for attempt in range(5):
-        try:
-            await store.ping()
-            return
-        except StoreError as error:
-            if attempt == 4:
-                raise ConfigError(
-                    f"store {name if name == EMBEDDED else store!r} cannot be reached: {error}"
-                ) from error
-        await asyncio.sleep(0.2)
-
-
-def _close_log(log: LogWriter) -> None:
-    try:
-        log.close()
-    except LogError as error:
-        _log.error("the last lines of the log may be lost: %s", error)
-
-
-def _keep_catalogue(logdir: Path, live: LiveCatalogue, log: LogWriter) -> None:
-    """A snapshot spares the next start a scan; without one the log is read."""
-    live.scanned = log.end
-    with suppress(OSError):
-        save_catalogue(logdir, live)
-
-
 async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
+    """Again and again: somebody down the stack may take the cancellation for something else."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=0.1)

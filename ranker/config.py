@@ -50,15 +50,15 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 8080
     store: Text = EMBEDDED
     store_timeout_ms: Ms = 15.0
-    log_dir: Text = "var/log"
-    models_dir: Text = "var/models"
+    log_dir: Text = "nextaction-data/log"
+    models_dir: Text = "nextaction-data/models"
     ranking_sync_ms: Ms = 1000.0
     lag_limit_ms: Ms = 2000.0
     catalogue_lag_limit_ms: Ms = 2000.0
     epsilon: Share = 0.0
     temperature: Annotated[float, Meta(ge=0.001, le=1000)] = 1.0
     secret_env: Text = "NEXTACTION_SECRET"
-    secret_file: Text = "var/secret"
+    secret_file: Text = "nextaction-data/secret"
     max_candidates: Annotated[int, Meta(ge=1, le=MAX_CANDIDATES)] = 200
     max_body_bytes: Annotated[int, Meta(ge=1024, le=64 * 1024 * 1024)] = 256 * 1024
     budgets_ms: Budgets = Budgets()

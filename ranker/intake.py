@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from features import rows
-from features.batch import UnreadableRow, unpack_row
-from features.errors import EventError, LogError, LogUnavailable, StoreError
+from features.batch import unpack_row
+from features.errors import EventError, LogError, LogUnavailable, StoreError, UnreadableRow
 from features.events import Event, FeedbackEvent, InteractionEvent, UserEvent, decode_event, encode_event
 from features.log import MAX_LINE_BYTES, LogWriter
 from features.store import FeatureStore

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from features.errors import FeatureError
 from features.known import Moment
-from features.registry import vectors
+from features.registry import COLUMNS, FINGERPRINT, vectors
 from features.text_model import TextModel
 from features.text_terms import situation_terms
 from ranker.errors import ConfigError
@@ -101,7 +101,11 @@ class LightModel:
         kinds = [kind for kind in (PLAIN, HINT) if trees_file(kind) in names]
         if PLAIN not in kinds:
             raise ConfigError(f"model version {version!r} has no {trees_file(PLAIN)}")
-        return cls(version, schema, {kind: _load_set(files, version, kind) for kind in kinds})
+        sets = {kind: _load_set(files, version, kind) for kind in kinds}
+        for kind, loaded in sets.items():
+            if schema == FINGERPRINT and tuple(loaded.trees.feature_name()) != COLUMNS:
+                raise ConfigError(f"model version {version!r}, {trees_file(kind)}: not the features of {schema}")
+        return cls(version, schema, sets)
 
 
 def _load_set(files: VersionFiles, version: str, kind: str) -> LightSet:
@@ -109,8 +113,29 @@ def _load_set(files: VersionFiles, version: str, kind: str) -> LightSet:
         text = TextModel.from_bytes(files.read(version, text_file(kind)))
     except FeatureError as error:
         raise ConfigError(f"model version {version!r}, {text_file(kind)}: {error}") from error
+    packed = files.read(version, trees_file(kind))
     try:
-        trees = lightgbm.Booster(model_str=files.read(version, trees_file(kind)).decode("utf-8"))
-    except (lightgbm.basic.LightGBMError, UnicodeDecodeError) as error:
+        _check_blocks(packed)
+        trees = lightgbm.Booster(model_str=packed.decode("utf-8"))
+    except (lightgbm.basic.LightGBMError, ValueError) as error:
         raise ConfigError(f"model version {version!r}, {trees_file(kind)}: {error}") from error
     return LightSet(trees, text)
+
+
+def _check_blocks(packed: bytes) -> None:
+    """Checks that every tree begins and ends where the header says: LightGBM aborts the process where it does not.
+
+    Raises:
+        ValueError: they do not.
+    """
+    header, _, _ = packed.partition(b"\nTree=0\n")
+    sizes = [line.removeprefix(b"tree_sizes=").split() for line in header.splitlines() if line[:11] == b"tree_sizes="]
+    if len(sizes) != 1 or len(header) == len(packed):
+        raise ValueError("not a LightGBM model with trees")
+    start = len(header) + 1
+    for number, size in enumerate(map(int, sizes[0])):
+        if not packed.startswith(b"Tree=%d\n" % number, start):
+            raise ValueError(f"tree {number} does not begin at byte {start}")
+        start += size
+    if not packed.startswith(b"end of trees", start):
+        raise ValueError(f"the trees do not end at byte {start}")

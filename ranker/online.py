@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from features import rows
 from features.applier import Applier
-from features.batch import UnreadableRow, unpack_row
-from features.errors import StoreError, StoreTimeout
+from features.batch import unpack_row
+from features.errors import StoreError, StoreTimeout, UnreadableRow
 from features.known import Known
 from features.rows import SessionRow, User
 from features.state import updated_s

@@ -8,9 +8,9 @@ from typing import Any
 
 from features import rows
 from features.applier import Applier
-from features.batch import UnreadableRow, unpack_row
+from features.batch import unpack_row
 from features.cells import ACCEPTED, COMPLETED, DISMISSED, OFFERED, SEEN, SELF
-from features.errors import StoreError
+from features.errors import StoreError, UnreadableRow
 from features.events import ForgetEvent, encode_event, format_time, from_seconds
 from features.log import LogWriter
 from features.rows import User

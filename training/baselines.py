@@ -118,9 +118,9 @@ class Baselines:
         return self.popularity.counts.total()
 
     def learn(self, query: Query) -> None:
-        """Takes in a query that came before those that are judged."""
+        """Takes in a query that came before those that are judged; one that comes late teaches nothing."""
         action = query.useful_action
-        if action is None:
+        if action is None or self._fitted:
             return
         self.markov.learn(query, action)
         self.popularity.learn(action)

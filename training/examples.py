@@ -6,7 +6,7 @@ Text columns are left open: they are filled with scores from models that did not
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from features.definitions.text import TextScore, text_columns
+from features.events import Event, ForgetEvent
 from features.log import read_log
 from features.registry import COLUMNS, vectors
 from features.text_terms import SituationTerms, situation_terms
@@ -88,8 +89,7 @@ def gather_examples(
     Raises:
         LogError: there is no such log.
     """
-    before = ((offset, event) for offset, event in read_log(logdir) if until_s is None or event.time_s < until_s)
-    labels = read_labels(before)
+    labels = read_labels(_before(logdir, until_s))
     examples = Examples(labels)
     total = labels.counts["own_actions"] if labels.learn_from_own_actions else labels.counts["useful_rankings"]
     replay = Replay(logdir, until_s, labels.learn_from_own_actions, progress)
@@ -102,6 +102,13 @@ def gather_examples(
         met += 1
         _add(examples, query, config, met > total - config.max_queries, with_hint)
     return examples
+
+
+def _before(logdir: Path, until_s: float | None) -> Iterator[tuple[int, Event]]:
+    """Events before `until_s`, and whoever asked to be forgotten, whenever that was."""
+    for offset, event in read_log(logdir):
+        if until_s is None or event.time_s < until_s or isinstance(event, ForgetEvent):
+            yield offset, event
 
 
 def _add(examples: Examples, query: Query, config: SampleSettings, recent: bool, with_hint: bool) -> None:

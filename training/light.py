@@ -76,7 +76,7 @@ def train_light(
     """
     config = config if config is not None else TrainConfig()
     examples = gather_examples(logdir, until_s, config.sample, hint, lambda done: progress("replay", done, 0))
-    if not examples.plain.terms:
+    if not examples.vectors.features:
         raise TrainingError(f"{logdir} has no useful outcome to learn from: {dict(examples.labels.counts)}")
     files, metrics = {}, {}
     sets: Mapping[str, tuple[TermRows, VectorRows]] = {
@@ -84,7 +84,7 @@ def train_light(
         HINT: (examples.hint, examples.hint_vectors),
     }
     for kind, (terms, vectors) in sets.items():
-        if terms.terms:
+        if vectors.features:
             text, trees, out_of_fold = _train_set(terms, vectors, config, partial(_named, progress, kind))
             files[text_file(kind)] = text.to_bytes()
             files[trees_file(kind)] = trees.model_to_string().encode()

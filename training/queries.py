@@ -64,6 +64,8 @@ def context_of(event: RankingEvent | InteractionEvent) -> Context:
 
 def build_query(decision: Decision, labels: Labels, catalogue: Catalogue) -> Query | str:
     """The query of a decision, or the reason why it is none."""
+    if decision.offset < labels.forgotten.get(decision.event.user, 0):
+        return "forgotten"
     graded = _graded(decision.event, labels)
     if graded is None:
         return "no_label"
@@ -127,7 +129,7 @@ def _common(known: Known, catalogue: Catalogue) -> list[str]:
 
 def _graded(event: RankingEvent | InteractionEvent, labels: Labels) -> dict[Pair, int] | None:
     if isinstance(event, RankingEvent):
-        return labels.grades.get(event.id)
+        return labels.grades.get((event.user, event.id))
     if not labels.learn_from_own_actions or event.action is None:
         return None
     return {(event.action, None): GRADE_ACCEPTED}

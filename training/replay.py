@@ -19,6 +19,7 @@ from features.known import Known
 from features.log import Problems, read_log
 from features.rows import SessionRow, User
 from features.state import RowSet, State
+from training.identity import identity
 
 LOOKAHEAD_EVENTS = 4096
 """How far behind the log's end a ranking's features may have been and still be met exactly."""
@@ -59,6 +60,7 @@ class Replay:
         self._logdir, self._until_s, self._own_actions = logdir, until_s, own_actions
         self._progress = progress or (lambda _: None)
         self._due: list[tuple[int, int, RankingEvent | InteractionEvent]] = []
+        self._met: set[bytes] = set()
 
     def __iter__(self) -> Iterator[Decision]:
         events = read_log(self._logdir, problems=self.problems)
@@ -73,11 +75,20 @@ class Replay:
                 yield from self._step(*ahead.popleft())
 
     def _schedule(self, offset: int, event: Event) -> None:
-        if isinstance(event, RankingEvent) and event.traffic in COUNTED_TRAFFIC and self._counts_in(event):
+        if not self._counts_in(event):
+            return
+        if isinstance(event, RankingEvent) and event.traffic in COUNTED_TRAFFIC and self._is_new(event):
             at = offset if event.seen_offset is None else min(event.seen_offset, offset)
             heapq.heappush(self._due, (at, offset, event))
-        elif self._own_actions and isinstance(event, InteractionEvent) and event.action is not None:
+        elif self._own_actions and isinstance(event, InteractionEvent) and event.action and self._is_new(event):
             heapq.heappush(self._due, (offset, offset, event))
+
+    def _is_new(self, event: Event) -> bool:
+        """Whether no such event came before: one that was logged twice is one decision."""
+        name = identity(event)
+        new = name not in self._met
+        self._met.add(name)
+        return new
 
     def _step(self, offset: int, event: Event) -> Iterator[Decision]:
         while self._due and self._due[0][0] <= offset:

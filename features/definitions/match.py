@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -53,9 +53,17 @@ class ContextMatch:
 
 def local_clock(now_s: float, timezone: str | None) -> tuple[float, float, float]:
     """sin and cos of the hour of day, and whether it is a weekend, in the given zone (UTC when unknown)."""
-    local = datetime.fromtimestamp(now_s, zone(timezone))
+    local = _local(now_s, zone(timezone))
     angle = 2.0 * math.pi * (local.hour + local.minute / 60.0) / 24.0
     return math.sin(angle), math.cos(angle), float(local.weekday() >= 5)
+
+
+def _local(now_s: float, where: ZoneInfo) -> datetime:
+    try:
+        return datetime.fromtimestamp(now_s, where)
+    except (OverflowError, ValueError):
+        # The last hours of the year 9999 are over already in some zones.
+        return datetime.fromtimestamp(now_s, UTC)
 
 
 def zone(name: str | None) -> ZoneInfo:

@@ -111,7 +111,7 @@ class EventStream:
         return FeedbackEvent(id=self._id(), time=time, ranking=ranking, user=user, type=kind, action=action)
 
     def _user(self) -> Event:
-        fields = {"age": self._random.choice((None, 12, 34)), "locale": "en-GB", "big": 2**70}
+        fields = {"age": self._random.choice((None, 12, 34)), "locale": "en-GB", "big": 2**63}
         return UserEvent(
             id=self._id(), time=from_seconds(self._time_s()), user=self._random.choice(self._users), fields=fields
         )

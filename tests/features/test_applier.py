@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from features import rows
-from features.applier import Applier, ApplierSettings
+from features.applier import Applier
+from features.applier_settings import ApplierSettings
 from features.batch import unpack_row
 from features.errors import StoreError, StoreTimeout, StoreUnavailable
 from features.events import Event, encode_event

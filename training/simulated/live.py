@@ -49,6 +49,7 @@ class LiveApp:
         self._scenes = 0
         self._sessions = 0
         self._ranking = ""
+        self._told = False
         self.scene: Scene | None = None
 
     def interactions(self, count: int | None = None, k: int = 3) -> Iterator[dict[str, Any]]:
@@ -60,6 +61,7 @@ class LiveApp:
         while count is None or self._scenes < count:
             self.scene = self._next_scene()
             self._ranking = self._writer.next_id()
+            self._told = False
             yield {
                 "id": self._ranking,
                 "user": self.scene.person.id,
@@ -67,6 +69,17 @@ class LiveApp:
                 "context": msgspec.to_builtins(self.scene.context),
                 "k": k,
             }
+
+    def happened(self) -> Event:
+        """What had happened, for an app that posts it before it asks; `respond` then leaves it out.
+
+        Raises:
+            RuntimeError: nothing was asked yet.
+        """
+        if self.scene is None:
+            raise RuntimeError("happened needs a scene: take one from interactions first")
+        self._told = True
+        return self._writer.trigger(self.scene)
 
     def respond(self, items: Sequence[Mapping[str, Any]], ranking: str | None = None) -> list[Event]:
         """What the app posts after the answer: what had happened, then what the person did, by time.
@@ -84,7 +97,7 @@ class LiveApp:
         truths = [truth_of(scene, candidate.action, candidate.target) for candidate in offered]
         deeds = [self._soon(deed) for deed in react(self._rng, truths, self._behaviour)]
         deeds.sort(key=lambda deed: deed.delay_s)
-        events: list[Event] = [self._writer.trigger(scene)]
+        events: list[Event] = [] if self._told else [self._writer.trigger(scene)]
         events += [
             self._writer.reaction(scene, ranking or self._ranking, offered, deed, scene.time_s) for deed in deeds
         ]

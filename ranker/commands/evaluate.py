@@ -1,0 +1,133 @@
+"""`nextaction evaluate`: every stage judged on the same queries of a replayed log."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from features.events import format_time, from_seconds
+from features.registry import FINGERPRINT
+from ranker.commands.errors import CommandError
+from ranker.figures import counts_line, intervals_table, slices_table, stages_table
+from ranker.light_model import HINT, LightModel
+from ranker.release.registry import Manifest, Registry
+from ranker.terminal import Steps, plain, print_json, stdout, warn
+
+LIGHT = "light"
+
+
+@dataclass
+class Chosen:
+    """What is judged.
+
+    Args:
+        version: None where the registry has none.
+        fits: whether the version was made for this program's feature schema.
+    """
+
+    version: str | None = None
+    light: LightModel | None = None
+    until_s: float | None = None
+    fits: bool = True
+    warnings: list[str] = field(default_factory=list)
+
+
+def run(args: Namespace) -> int:
+    """Fails when nothing can be judged, or the version was made for another feature schema."""
+    from training.errors import TrainingError
+    from training.evaluate import EvaluateConfig, evaluate
+
+    chosen = _choose(args)
+    since_s = _since_s(args, chosen)
+    for text in chosen.warnings:
+        warn(text)
+    started_s = time.monotonic()
+    with Steps() as steps:
+        try:
+            config = EvaluateConfig(since_s=since_s, hint=args.hint)
+            evaluation = evaluate(args.log, chosen.light, config, lambda done: steps("replay", done))
+        except TrainingError as error:
+            raise CommandError(f"at or after {format_time(from_seconds(since_s))}: {error}") from error
+        evaluation.versions = _versions(chosen)
+        steps("intervals")
+        report = {
+            **evaluation.to_json(),
+            "version": chosen.version,
+            "since": format_time(from_seconds(since_s)),
+            "warnings": chosen.warnings,
+            "seconds": round(time.monotonic() - started_s, 3),
+        }
+    if args.json:
+        print_json(report)
+    else:
+        show(report)
+    return 0 if chosen.fits else 1
+
+
+def show(report: dict[str, Any]) -> None:
+    """The report for people."""
+    console = stdout()
+    version = f"version {report['version']}" if report["version"] is not None else "no version"
+    hint = ", with what was typed" if report["hint"] else ""
+    console.print(plain(f"{version}, judged from {report['since']} on{hint}"))
+    console.print(stages_table(report))
+    console.print(intervals_table(report))
+    console.print(slices_table(report))
+    console.print(counts_line("excluded", report["excluded"]))
+    console.print(counts_line("unusable lines", report["unusable_lines"]))
+    console.print(f"{report['seconds']:.1f} s")
+
+
+def _choose(args: Namespace) -> Chosen:
+    registry = Registry(args.models)
+    if args.models.exists() and not args.models.is_dir():
+        raise CommandError(f"{args.models} is not a folder")
+    version = args.version or newest(registry)
+    if version is None:
+        return Chosen(warnings=[f"light: missing: {args.models} has no version; judged without light"])
+    manifest = registry.manifest(version)
+    chosen = Chosen(version, until_s=_until_s(manifest))
+    if manifest.schema != FINGERPRINT:
+        chosen.fits = False
+        text = f"light: schema {manifest.schema} of version {version} is not this program's {FINGERPRINT}"
+        chosen.warnings.append(f"{text}; judged without light")
+        return chosen
+    chosen.light = LightModel.load(registry, version, manifest.schema, manifest.files)
+    if args.hint and HINT not in chosen.light.kinds:
+        chosen.warnings.append(f"version {version} has no hint set: it never learned from what users typed")
+    return chosen
+
+
+def newest(registry: Registry) -> str | None:
+    """The version that was published last, None without any."""
+    versions = registry.versions()
+    return next(reversed([version for version in versions if version.isdecimal()] or versions), None)
+
+
+def _until_s(manifest: Manifest) -> float | None:
+    """Where a version's data ends, in Unix seconds."""
+    if manifest.data.until is None:
+        return None
+    try:
+        return datetime.fromisoformat(manifest.data.until).timestamp()
+    except ValueError as error:
+        raise CommandError(f"version {manifest.version}: data.until {manifest.data.until!r} is not a time") from error
+
+
+def _since_s(args: Namespace, chosen: Chosen) -> float:
+    since_s: float | None = args.since if args.since is not None else chosen.until_s
+    if since_s is None:
+        raise CommandError(f"--since is needed: {args.models} has no version whose data's end could be taken")
+    if chosen.light is not None and chosen.until_s is not None and since_s < chosen.until_s:
+        until = format_time(from_seconds(chosen.until_s))
+        chosen.warnings.append(
+            f"version {chosen.version} learned from what came before {until}: some judged queries were trained on"
+        )
+    return since_s
+
+
+def _versions(chosen: Chosen) -> dict[str, str]:
+    return {"schema": FINGERPRINT} | ({LIGHT: chosen.version} if chosen.light is not None and chosen.version else {})

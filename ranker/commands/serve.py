@@ -1,0 +1,139 @@
+"""`nextaction serve`: the service, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+import threading
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from features.catalogue import ActionSpec
+from ranker.commands.errors import CommandError
+from ranker.config import EMBEDDED, ServeConfig, load_actions, load_policy, load_serve
+from ranker.config_file import build as checked
+from ranker.policy_config import PolicyConfig
+from ranker.terminal import plain, stdout
+
+if TYPE_CHECKING:
+    from ranker.build import Running
+
+PAGES = ("/v1/rank", "/v1/events", "/v1/actions", "/readyz", "/metrics", "/openapi.json")
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def run(args: Namespace) -> int:
+    """Serves until SIGTERM or Ctrl-C, which is a success."""
+    from ranker.server import run_on_uvloop
+
+    config, policy = config_of(args), load_policy(args.policy)
+    actions = load_actions(args.actions) if args.actions is not None else {}
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves that it runs
+    with contextlib.closing(_listen(config)) as listener:
+        run_on_uvloop(_serve(args, config, policy, actions, listener))
+    return 0
+
+
+def config_of(args: Namespace) -> ServeConfig:
+    """The file's settings with the options before them.
+
+    Raises:
+        ConfigError: naming the file, or the command line, with field and value.
+    """
+    config = load_serve(args.config)
+    options: Mapping[str, Any] = {
+        "host": args.host,
+        "port": args.port,
+        "store": args.store,
+        "log_dir": None if args.log is None else str(args.log),
+        "models_dir": None if args.models is None else str(args.models),
+        # Beside the log, where no file says otherwise: another start with this log must find the same one.
+        "secret_file": None if args.log is None or args.config is not None else str(args.log.parent / "secret"),
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    return checked(Path("command line"), {**msgspec.to_builtins(config), **given}, ServeConfig)
+
+
+def _listen(config: ServeConfig) -> socket.socket:
+    from ranker.server import listen
+
+    try:
+        return listen(config.host, config.port)
+    except OSError as error:
+        raise CommandError(f"{config.host}:{config.port} cannot be bound: {error.strerror or error}") from error
+
+
+async def _serve(
+    args: Namespace,
+    config: ServeConfig,
+    policy: PolicyConfig,
+    actions: Mapping[str, ActionSpec],
+    listener: socket.socket,
+) -> None:
+    from ranker.api.app import create_app
+    from ranker.api.limits import Limits
+    from ranker.build import Surroundings, build
+    from ranker.server import serve, stopped_by_signals
+
+    stop = asyncio.Event()
+    around = Surroundings(actions=actions)
+    with stopped_by_signals(stop):
+        if args.until_stdin_ends:
+            _stop_at_the_end_of_stdin(stop)
+        running = await build(config, policy, around)
+        try:
+            app = create_app(running.service, Limits(rank_bytes=config.max_body_bytes), around.clock)
+            await serve(app, listener, stop, on_started=lambda url: _announce(args, running, url))
+        finally:
+            await running.close()
+
+
+def _announce(args: Namespace, running: Running, url: str) -> None:
+    service, config = running.service, running.config
+    models = service.models()
+    missing = service.not_ready()
+    found = {
+        "url": url,
+        "ready": not missing,
+        "missing": missing,
+        "light": models["serving"],
+        "versions": len(models["versions"]),
+        "actions": len(service.actions()),
+        "log": config.log_dir,
+        "models": config.models_dir,
+        "store": EMBEDDED if config.store == EMBEDDED else "external",
+    }
+    if args.json:
+        print(msgspec.json.encode(found).decode(), flush=True)
+        return
+    console = stdout()
+    console.print(plain(f"serving at {url}"))
+    for page in PAGES:
+        console.print(plain(f"  {url}{page}"))
+    light = f"version {found['light']}" if found["light"] is not None else "none active, priors rank"
+    console.print(plain(f"light: {light}; {found['actions']} actions; log {config.log_dir}; store {found['store']}"))
+    for part, reason in missing.items():
+        console.print(plain(f"not ready: {part} {reason}"))
+
+
+def _stop_at_the_end_of_stdin(stop: asyncio.Event) -> None:
+    """Whoever started us holds the other end, so we end with him however he ends."""
+    loop = asyncio.get_running_loop()
+
+    def wait() -> None:
+        # os.read: a buffered reader that waits would be waited for at exit
+        while os.read(0, 4096):
+            pass
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+            loop.call_soon_threadsafe(stop.set)
+
+    threading.Thread(target=wait, name="stdin", daemon=True).start()

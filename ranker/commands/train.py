@@ -1,0 +1,118 @@
+"""`nextaction train`: a version of the light ranker, or the text scorer of the safety stage."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.table import Table
+
+from ranker.commands.errors import CommandError
+from ranker.config import load_train
+from ranker.release.registry import Manifest, Registry
+from ranker.terminal import Steps, plain, print_json, stdout, warn
+
+if TYPE_CHECKING:
+    from training.safety import SafetyReport, TrainedSafety
+
+
+def run(args: Namespace) -> int:
+    """One of the jobs."""
+    return JOBS[args.job](args)
+
+
+def _light(args: Namespace) -> int:
+    from training.light import train_light
+    from training.publish import has_hint, publish
+
+    registry = Registry(args.models)
+    _check(registry)
+    config = load_train(args.config)
+    started_s = time.monotonic()
+    with Steps() as steps:
+        trained = train_light(args.log, args.until, hint=args.hint is not False, config=config, progress=steps)
+        if args.hint and not has_hint(trained):
+            warn(f"{args.log} has no typed hints, so there is no hint set")
+        manifest = publish(registry, trained, config)
+    if args.activate or registry.active() is None:
+        registry.activate(manifest.version)
+    _report_light(args, manifest, registry.active(), time.monotonic() - started_s)
+    return 0
+
+
+def _check(registry: Registry) -> None:
+    """Finds out before minutes of work whether the result could be kept."""
+    if registry.folder.exists() and not registry.folder.is_dir():
+        raise CommandError(f"{registry.folder} is not a folder")
+    registry.active()
+
+
+def _report_light(args: Namespace, manifest: Manifest, active: str | None, seconds: float) -> None:
+    found = {
+        "version": manifest.version,
+        "active": active,
+        "schema": manifest.schema,
+        "metrics": manifest.metrics,
+        "data": msgspec.to_builtins(manifest.data),
+        "extra": manifest.extra,
+        "files": msgspec.to_builtins(manifest.files),
+        "seconds": round(seconds, 3),
+    }
+    if args.json:
+        print_json(found)
+        return
+    console = stdout()
+    state = "is active" if active == manifest.version else f"is not active: {active} is"
+    console.print(plain(f"version {manifest.version} in {args.models} {state}"))
+    data = manifest.data
+    queries = manifest.extra["queries"]
+    console.print(
+        plain(f"learned from {data.since} to before {data.until}: {data.events:,} events, {queries:,} queries")
+    )
+    for name, value in manifest.metrics.items():
+        console.print(plain(f"{name}: {value:.4f}"))
+    console.print(f"{seconds:.1f} s")
+
+
+def _safety(args: Namespace) -> int:
+    from training.safety import MODEL_FILE, train_safety
+
+    with Steps() as steps:
+        steps("safety")
+        trained = train_safety(args.labelled)
+    path = None if args.models is None else _keep(trained, args.models, MODEL_FILE)
+    report = trained.report
+    if args.json:
+        print_json({**msgspec.to_builtins(report), "file": None if path is None else str(path)})
+    else:
+        _show_safety(report, path)
+    return 0
+
+
+def _keep(trained: TrainedSafety, models: Path, name: str) -> Path:
+    from ranker.release.durable import exclusive, replace_atomically
+
+    models.mkdir(parents=True, exist_ok=True)
+    with exclusive(models / ".lock"):
+        replace_atomically(models / name, trained.model)
+    return models / name
+
+
+def _show_safety(report: SafetyReport, path: Path | None) -> None:
+    table = Table("", "share", "95 % bounds", "cases")
+    for name, share in (("unsafe that pass", report.missed), ("safe that are withheld", report.withheld)):
+        bounds = "—" if share.lower is None or share.upper is None else f"{share.lower:.2%} … {share.upper:.2%}"
+        part = "—" if share.share is None else f"{share.share:.2%}"
+        table.add_row(name, part, bounds, f"{share.count:,} of {share.of:,}")
+    console = stdout()
+    console.print(table)
+    console.print(plain(f"{report.texts:,} texts, {report.unsafe:,} unsafe, {report.conflicts:,} with both labels"))
+    console.print(plain(f"threshold {report.threshold:.4f}: {report.note}"))
+    console.print(plain("not kept: --models was not given" if path is None else f"written to {path}"))
+
+
+JOBS: Mapping[str, Callable[[Namespace], int]] = {"light": _light, "safety": _safety}

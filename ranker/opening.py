@@ -1,0 +1,83 @@
+"""Opens what the service stands on; what is missing or broken is one line of a ConfigError."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from pathlib import Path
+
+from features.catalogue_log import LiveCatalogue, save_catalogue
+from features.embedded_store import open_embedded_store
+from features.errors import LogError, StoreError
+from features.log import LogWriter
+from features.redis_store import RedisStore
+from features.store import FeatureStore
+from ranker.config import EMBEDDED, ServeConfig
+from ranker.errors import ConfigError
+from ranker.light_model import LightModel
+from ranker.release.errors import RegistryError
+from ranker.release.registry import Registry
+from ranker.safety_text import TextScorerError, load_text_scorer
+from ranker.text_check import TextScorer
+
+SAFETY_FILE = "safety.safetensors"
+"""In the models' folder: the text scorer, where one was trained."""
+
+_log = logging.getLogger(__name__)
+
+
+def load_model(registry: Registry) -> LightModel | None:
+    """The active version's light model; None when no version was ever activated."""
+    try:
+        version = registry.active()
+        if version is None:
+            return None
+        manifest = registry.manifest(version)
+        return LightModel.load(registry, version, manifest.schema, manifest.files)
+    except RegistryError as error:
+        raise ConfigError(f"models in {registry.folder}: {error}") from error
+
+
+def load_scorer(path: Path) -> TextScorer | None:
+    """The text scorer, None where none was trained. Raises ConfigError for a broken one."""
+    try:
+        return load_text_scorer(path) if path.exists() else None
+    except TextScorerError as error:
+        raise ConfigError(str(error)) from error
+
+
+def open_store(config: ServeConfig) -> FeatureStore:
+    """The store that the config names; not yet asked anything."""
+    if config.store == EMBEDDED:
+        return open_embedded_store(timeout_ms=config.store_timeout_ms)
+    return RedisStore.connect(config.store, timeout_ms=config.store_timeout_ms)
+
+
+async def reach(store: FeatureStore, name: str) -> None:
+    """Tries a few times: the first exchange opens the connection."""
+    for attempt in range(5):
+        try:
+            await store.ping()
+            return
+        except StoreError as error:
+            if attempt == 4:
+                raise ConfigError(
+                    f"store {name if name == EMBEDDED else store!r} cannot be reached: {error}"
+                ) from error
+        await asyncio.sleep(0.2)
+
+
+def close_log(log: LogWriter) -> None:
+    """Syncs and closes; a failure is logged, for there is nobody left to tell."""
+    try:
+        log.close()
+    except LogError as error:
+        _log.error("the last lines of the log may be lost: %s", error)
+
+
+def keep_catalogue(logdir: Path, live: LiveCatalogue, log: LogWriter) -> None:
+    """A snapshot spares the next start a scan; without one the log is read."""
+    live.scanned = log.end
+    with suppress(OSError):
+        save_catalogue(logdir, live)

@@ -1,0 +1,33 @@
+"""A trained light ranker becomes a version of the registry."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ranker.config import TrainConfig
+from ranker.light_model import HINT, trees_file
+from ranker.release.registry import DataSpan, Manifest, Registry
+from training.light import TrainedLight
+
+
+def publish(registry: Registry, trained: TrainedLight, config: TrainConfig) -> Manifest:
+    """The trained files as a new version that says what it learned from, and how; it is not yet active.
+
+    Raises:
+        RegistryError: the registry cannot be written.
+    """
+    data = trained.data
+    span = DataSpan(since=data["since"], until=data["until"], events=data["events"], rankings=data["rankings"])
+    rest = {name: value for name, value in data.items() if name not in DataSpan.__struct_fields__}
+    return registry.publish(
+        trained.files,
+        schema=trained.schema,
+        metrics=trained.metrics,
+        data=span,
+        extra={**trained.extra, **rest, "hint": has_hint(trained), "config": msgspec.to_builtins(config)},
+    )
+
+
+def has_hint(trained: TrainedLight) -> bool:
+    """Whether there is a set that learned from what users typed."""
+    return trees_file(HINT) in trained.files
