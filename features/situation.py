@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
+from features.cells import USEFUL
 from features.events import Context
 from features.population import EVERYTHING
 from features.rows import SessionRow
@@ -24,6 +25,7 @@ TOKEN_FAMILIES = ("path1", "path2", "path3", "path4")
 FAMILIES = (*CONTEXT_FAMILIES, *ACTION_FAMILIES, *TOKEN_FAMILIES)
 PRIOR_CHAIN = ("surface", "trigger", "fields", "path1", "path2", "path3", "path4")
 """Families from general to specific along which priors back off; all but the first are within `fields`."""
+_RATED = frozenset((EVERYTHING, *CONTEXT_FAMILIES))
 
 
 def scalar_fields(fields: Mapping[str, Any]) -> list[str]:
@@ -51,6 +53,13 @@ def table_key(family: str, parts: Sequence[str]) -> str:
     """The key of one context of a family; parts are hashed with their lengths, so separators are harmless."""
     text = "\x00".join(f"{len(part)}:{part}" for part in parts)
     return f"{family}:{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}"
+
+
+def credited_keys(keys: Sequence[str], kind: str) -> Sequence[str]:
+    """The tables that an outcome of `kind` moves: what came before an action is asked only what was useful then."""
+    if kind in USEFUL:
+        return keys
+    return [key for key in keys if key.partition(":")[0] in _RATED]
 
 
 def situation_keys(context: Context, session: SessionRow | None) -> dict[str, str]:

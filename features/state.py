@@ -27,7 +27,7 @@ from features.events import (
 )
 from features.population import EVERYTHING, Population
 from features.rows import Done, OfferedItem, RankingRow, SaidText, SessionRow, Token, User
-from features.situation import situation_keys
+from features.situation import credited_keys, situation_keys
 
 Row = User | SessionRow | RankingRow | float
 
@@ -117,7 +117,7 @@ class State:
         user, session = self._both(rowset, event.user, event.session, event.time_s)
         keys = list(situation_keys(event.context, session).values())
         offered = list(dict.fromkeys(item.action for item in event.items))
-        self.population.credit(keys, "offered", offered, event.time_s)
+        self.population.credit(credited_keys(keys, "offered"), "offered", offered, event.time_s)
         user.counters.credit("offered", offered, event.time_s)
         for action in offered:
             user.offered(action, event.time_s)
@@ -138,7 +138,8 @@ class State:
         rowset.put(rows.ranking_key(event.user, event.ranking), ranking)
         user, session = self._both(rowset, event.user, ranking.session, event.time_s)
         for outcome in settled:
-            self.population.credit(ranking.keys, outcome.kind, (outcome.action,), event.time_s)
+            keys = credited_keys(ranking.keys, outcome.kind)
+            self.population.credit(keys, outcome.kind, (outcome.action,), event.time_s)
             user.counters.credit(outcome.kind, (outcome.action,), event.time_s)
             _follow(user, session, outcome, Done(event.time_s, offset, outcome.action))
         return bool(settled) or self._skip("no_new_outcome")

@@ -158,7 +158,7 @@ class Pages:
             self._open.remove(history)
             for tail in history.held.tails:
                 self.tails.unpin(tail)
-            for page in history.held.full:
+            for page in reversed(history.held.full):
                 self.full.unpin(page)
 
     def forget(self, user: str) -> int:

@@ -11,7 +11,6 @@ from ranker.answers import RankAnswer
 from training.labels import Pair
 from training.simulate import Simulator
 
-
 DEEDS = {"complete": "completed", "undo": "taken back", "accept": "accepted", "dismiss": "dismissed"}
 """By type of feedback; the first that is there says what became of a list."""
 

@@ -56,6 +56,8 @@ def quick_training() -> TrainConfig:
     config = load_train()
     return msgspec.structs.replace(
         config,
-        sample=msgspec.structs.replace(config.sample, max_queries=min(config.sample.max_queries, MAX_QUERIES), folds=FOLDS),
+        sample=msgspec.structs.replace(
+            config.sample, max_queries=min(config.sample.max_queries, MAX_QUERIES), folds=FOLDS
+        ),
         trees=msgspec.structs.replace(config.trees, rounds=min(config.trees.rounds, MAX_ROUNDS)),
     )

@@ -13,8 +13,9 @@ from ranker.inference.page_table import PageTable
 from ranker.inference.pages import TRASH, History, PageConfig, Pages, PagesBusy
 
 SIZE, LONGEST = 2, 8
-USERS, MODELS = ["ann", "bob", "cid"], ["m@1", "m@2"]
+USERS, MODELS = ["ann", "bob"], ["m@1", "m@2"]
 
+NEW = st.lists(st.sampled_from([b"x", b"y"]), max_size=3)
 Prefix = tuple[Scope, int, tuple[bytes, ...]]
 """What an entry depends on: whose it is, where the window starts, and all events up to it."""
 
@@ -72,7 +73,7 @@ class Opened:
 
 
 class PagesMachine(RuleBasedStateMachine):
-    @initialize(pages=st.integers(4, 7), tails=st.integers(2, 4))
+    @initialize(pages=st.integers(4, 6), tails=st.integers(2, 3))
     def build(self, pages: int, tails: int) -> None:
         self.bytes: dict[tuple[str, int], list[Prefix | None]] = {
             (kind, number): [None] * SIZE
@@ -87,9 +88,15 @@ class PagesMachine(RuleBasedStateMachine):
     def erase(self, kind: str, page: int) -> None:
         self.bytes[kind, page] = [None] * SIZE
 
-    @rule(user=st.sampled_from(USERS), new=st.lists(st.sampled_from([b"x", b"y"]), min_size=1, max_size=3))
-    def happens(self, user: str, new: list[bytes]) -> None:
+    @rule(user=st.sampled_from(USERS), new=NEW)
+    def acts_and_is_served(self, user: str, new: list[bytes]) -> None:
         self.past[user] += new
+        self.opens(user, "m@1", "ok")
+
+    @rule(user=st.sampled_from(USERS), new=NEW, outcome=st.sampled_from(["hold", "abort"]))
+    def acts_and_waits(self, user: str, new: list[bytes], outcome: str) -> None:
+        self.past[user] += new
+        self.opens(user, "m@1", outcome)
 
     @rule(user=st.sampled_from(USERS), at=st.integers(0, 11), event=st.sampled_from([b"x", b"y", b""]))
     def comes_late_or_is_deleted(self, user: str, at: int, event: bytes) -> None:
@@ -99,7 +106,7 @@ class PagesMachine(RuleBasedStateMachine):
         elif at < len(history):
             del history[at]
 
-    @rule(user=st.sampled_from(USERS), model=st.sampled_from(MODELS), outcome=st.sampled_from(["ok", "abort", "hold"]))
+    @rule(user=st.sampled_from(USERS), model=st.sampled_from(MODELS), outcome=st.sampled_from(["hold", "ok", "hold", "abort"]))
     def opens(self, user: str, model: str, outcome: str) -> None:
         scope, events = Scope(model, "s", "int8", user), list(self.past[user])
         expected = self.reference_open(scope, events)
@@ -119,8 +126,8 @@ class PagesMachine(RuleBasedStateMachine):
         elif outcome == "abort":
             self.finish(opened, writes=False)
 
-    @precondition(lambda self: self.opened)
-    @rule(which=st.integers(0, 9), writes=st.booleans())
+    @precondition(lambda self: len(self.opened) > 0)
+    @rule(which=st.integers(0, 9), writes=st.sampled_from([True, True, False]))
     def ends(self, which: int, writes: bool) -> None:
         self.finish(self.opened[which % len(self.opened)], writes)
 
@@ -276,5 +283,5 @@ class PagesMachine(RuleBasedStateMachine):
         return [key(page.id, page.tokens, page.name is not None) for page in table.free]
 
 
-PagesMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+PagesMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestPages = PagesMachine.TestCase

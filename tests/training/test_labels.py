@@ -1,0 +1,93 @@
+"""Grades of what was offered, from what followed; forgotten users leave none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from features.events import Event, RankedItem, RankingEvent
+from tests.training.logs import answered, at, did, forget, ranked
+from training.labels import Labels, read_labels
+
+
+def labels_of(*events: Event) -> Labels:
+    return read_labels(enumerate(events))
+
+
+def grades(events: Sequence[Event]) -> dict[str, int]:
+    graded = labels_of(*events).grades["u", "r"]
+    return {action: useful for (action, _), useful in graded.items()}
+
+
+@pytest.mark.parametrize(
+    ("feedback", "useful"),
+    [
+        ([], 0),
+        ([("seen", 1)], 0),
+        ([("accept", 1)], 1),
+        ([("accept", 1), ("complete", 9)], 2),
+        ([("complete", 9)], 2),
+        ([("accept", 1), ("undo", 5)], 0),
+        ([("accept", 1), ("dismiss", 11)], 0),
+        ([("accept", 1), ("undo", 12)], 1),
+        ([("dismiss", 1)], 0),
+    ],
+)
+def test_a_grade_says_how_useful_an_offer_was(feedback: list[tuple[str, float]], useful: int) -> None:
+    assert grades([ranked("r", 0), *(answered("r", kind, at_s) for kind, at_s in feedback)]) == {"a": useful, "b": 0}
+
+
+def test_targets_have_grades_of_their_own() -> None:
+    items = [RankedItem(action="a", target=f"image:{number}", position=number) for number in (1, 2)]
+    ranking = RankingEvent(id="r", time=at(0), user="u", items=items)
+    accept = answered("r", "accept", 1)
+    import msgspec
+
+    second = msgspec.structs.replace(accept, target="image:2")
+    assert labels_of(ranking, second).grades["u", "r"] == {("a", "image:1"): 0, ("a", "image:2"): 1}
+
+
+def test_what_cannot_be_used_is_counted() -> None:
+    labels = labels_of(
+        ranked("r", 0),
+        ranked("r", 0, "xy"),
+        ranked("p", 0, traffic="probe"),
+        answered("r", "accept", 1, id="f"),
+        answered("r", "complete", 2, id="f"),
+        answered("never", "accept", 1),
+        answered("p", "accept", 1),
+        answered("r", "accept", 3, user="v"),
+        answered("r", "accept", 4),
+        answered("r", "accept", 4, action="z"),
+    )
+    assert labels.grades == {("u", "r"): {("a", None): 1, ("b", None): 0}}
+    expected = {"events": 10, "duplicate": 2, "orphan_feedback": 3, "no_new_outcome": 2, "rankings": 1, "useful_rankings": 1}
+    assert labels.counts == {**expected, "own_actions": 0}
+
+
+def test_two_users_may_use_the_same_ranking_id() -> None:
+    labels = labels_of(ranked("r", 0), ranked("r", 0, user="v"), answered("r", "accept", 1, user="v"))
+    assert labels.grades == {("u", "r"): {("a", None): 0, ("b", None): 0}, ("v", "r"): {("a", None): 1, ("b", None): 0}}
+
+
+def test_a_probe_does_not_take_an_id_from_a_ranking_that_counts() -> None:
+    assert labels_of(ranked("r", 0, traffic="probe"), ranked("r", 1)).counts["rankings"] == 1
+
+
+def test_who_is_forgotten_leaves_no_label_of_what_came_before() -> None:
+    labels = labels_of(
+        ranked("r", 0), answered("r", "accept", 1), did("a", 2), ranked("r", 0, user="v"), answered("r", "accept", 1, user="v"),
+        forget(3),
+        ranked("r2", 4), answered("r", "complete", 5), answered("r2", "accept", 5), did("b", 6),
+    )  # fmt: skip
+    assert set(labels.grades) == {("v", "r"), ("u", "r2")}
+    assert labels.forgotten == {"u": 5}
+    assert (labels.counts["own_actions"], labels.counts["orphan_feedback"]) == (1, 1)
+
+
+def test_own_actions_serve_only_where_nothing_offered_was_ever_useful() -> None:
+    assert labels_of(did("a", 0), ranked("r", 1)).learn_from_own_actions
+    assert not labels_of(did("a", 0), ranked("r", 1), answered("r", "accept", 2)).learn_from_own_actions
+    assert not labels_of(did(None, 0), ranked("r", 1)).learn_from_own_actions
+    assert not labels_of(did("a", 0), forget(1)).learn_from_own_actions
