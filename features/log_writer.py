@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -11,7 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from features.errors import LogError, LogLocked, LogUnavailable
+from features.errors import LogError, LogUnavailable
+from features.log_lock import lock_partition
 from features.log_segments import (
     MAX_LINE_BYTES,
     SEGMENT_BYTES,
@@ -95,7 +95,7 @@ class LogWriter:
         folder = partition_folder(logdir, partition)
         try:
             _make_folder(folder)
-            lock_fd = _lock(folder / "lock")
+            lock_fd = lock_partition(folder)
             try:
                 tail = _open_tail(folder)
             except BaseException:
@@ -228,19 +228,6 @@ def _make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     fsync_folder(folder.parent.parent)
     fsync_folder(folder.parent)
-
-
-def _lock(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(fd)
-        raise LogLocked(f"{path.parent} has a writer already: one at a time") from error
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
 
 
 def _open_tail(folder: Path) -> _Tail:

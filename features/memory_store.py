@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from features.errors import StoreUnavailable
 from features.store import Commit, Snapshot
 from features.store_health import StoreHealth
-from features.store_layout import check_commit, check_ttl
+from features.store_layout import check_commit, check_ttl, fits
 
 SWEEP_AT_LEAST = 10_000
 
@@ -43,6 +43,8 @@ class MemoryStore:
         """Applies a batch: tables are deleted first, then cells are set."""
         self._check_open()
         check_commit(commit)
+        if not fits(commit, self._applied):
+            raise StoreUnavailable(f"{self._applied} events are applied, not {commit.before}")
         for key, row in commit.rows.items():
             if row is None:
                 self._rows.pop(key, None)

@@ -16,7 +16,7 @@ from features.errors import StoreUnavailable
 from features.log import LogTail
 from features.population import Population
 from features.state import Row, RowSet, State, updated_s
-from features.store import Commit, FeatureStore
+from features.store import ABSENT, Commit, FeatureStore
 from features.store_layout import MAX_TTL_S
 from features.store_marks import FILLING, GENERATION, LAST, last_applied
 
@@ -123,18 +123,21 @@ async def _fill(
 ) -> None:  # fmt: skip
     await store.clear()
     filling = generation.encode()
-    await store.put(FILLING, filling, MAX_TTL_S)
-    written = 0
+    # While it is filled, the offset counts the chunks: a server that died and came back without the last
+    # ones, or with an old snapshot, takes no more.
+    await store.commit(Commit(0, {FILLING: (filling, MAX_TTL_S)}, before=ABSENT))
+    written = chunks = 0
     for keys in _chunks(kept, CHUNK_ROWS):
-        await store.commit(Commit(0, {key: (pack_row(kept[key]), keep_s(key)) for key in keys}))
-        written = _report(progress, replayed, written + len(keys))
+        packed = {key: (pack_row(kept[key]), keep_s(key)) for key in keys}
+        await store.commit(Commit(chunks + 1, packed, before=chunks))
+        written, chunks = _report(progress, replayed, written + len(keys)), chunks + 1
     for names in _chunks(cells, CHUNK_CELLS):
-        await store.commit(Commit(0, cells={name: cells[name] for name in names}))
-        written = _report(progress, replayed, written + len(names))
+        await store.commit(Commit(chunks + 1, cells={name: cells[name] for name in names}, before=chunks))
+        written, chunks = _report(progress, replayed, written + len(names)), chunks + 1
     if (await store.read([FILLING], READ_TIMEOUT_MS)).rows != (filling,):
         raise StoreUnavailable("the store lost what it was being filled with")
     marks: dict[str, tuple[bytes, int] | None] = {GENERATION: (filling, MAX_TTL_S), FILLING: None, LAST: replayed.last}
-    await store.commit(Commit(replayed.applied, marks))
+    await store.commit(Commit(replayed.applied, marks, before=chunks))
 
 
 def _report(progress: Progress | None, replayed: Replayed, written: int) -> int:

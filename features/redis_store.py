@@ -26,7 +26,7 @@ from features.store_commands import Command
 from features.store_exchange import clear_keys, exchange, scan_cells
 from features.store_health import StoreHealth
 from features.store_lanes import Lanes
-from features.store_layout import Layout, check_commit, check_ttl, glob_of, split_field, table_start
+from features.store_layout import Layout, check_commit, check_ttl, fits, glob_of, split_field, table_start
 from features.store_url import StoreUrl, parse_store_url
 
 T = TypeVar("T")
@@ -154,7 +154,10 @@ class RedisStore:
             await asyncio.to_thread(self._on_close)
 
     async def _commit(self, connection: AbstractConnection, commit: Commit) -> None:
-        await exchange(connection, (b"WATCH", self._layout.applied))
+        watch, look = (b"WATCH", self._layout.applied), (b"GET", self._layout.applied)
+        *_, applied = await exchange(connection, watch, *(() if commit.before is None else (look,)))
+        if commit.before is not None and not fits(commit, self._offset(applied)):
+            raise RedisError(f"{applied!r} events are applied, not {commit.before}")
         dead: list[bytes] = []
         for start in map(table_start, commit.tables):
             found = await scan_cells(connection, self._layout, glob_of(start))

@@ -24,6 +24,10 @@ class Snapshot:
     rows: tuple[bytes | None, ...]
 
 
+ABSENT = -1
+"""As `Commit.before`: the store has never been filled."""
+
+
 @dataclass(frozen=True)
 class Commit:
     """What one batch of events changed; a store makes all of it visible at once, or nothing.
@@ -33,12 +37,16 @@ class Commit:
         rows: packed rows to set, with their time to live in seconds; None deletes.
         cells: population cells to set by (table key, action); None deletes the cell.
         tables: population tables to delete whole.
+        before: number of log events that must be in effect before, or ABSENT; else nothing changes and
+            StoreUnavailable is raised. A server that died may be back with an older snapshot, or with nothing.
+            None takes the store as it is.
     """
 
     applied: int
     rows: Mapping[str, tuple[bytes, int] | None] = field(default_factory=dict)
     cells: Mapping[tuple[str, str], bytes | None] = field(default_factory=dict)
     tables: Sequence[str] = ()
+    before: int | None = None
 
 
 class FeatureStore(Protocol):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from features.store import Commit
+from features.store import ABSENT, Commit
 
 SEPARATOR = b"\x1f"
 MAX_TTL_S = 10 * 365 * 86_400
@@ -69,6 +69,11 @@ def check_ttl(key: str, ttl_s: int) -> None:
     """Raises ValueError unless the time to live is a whole number of seconds in 1 … MAX_TTL_S."""
     if not isinstance(ttl_s, int) or not 1 <= ttl_s <= MAX_TTL_S:
         raise ValueError(f"key {key!r}: time to live {ttl_s!r} s is not a whole number in 1 … {MAX_TTL_S}")
+
+
+def fits(commit: Commit, applied: int | None) -> bool:
+    """Whether a store that has this many events in effect (None: never filled) may take a commit."""
+    return commit.before is None or commit.before == (ABSENT if applied is None else applied)
 
 
 def check_commit(commit: Commit) -> None:

@@ -1,18 +1,23 @@
 """How a store says which log its rows come from, and that they are all there.
 
 `x:generation` is written once, when a store has been filled, and never by a batch: a server that came
-back empty may take a batch, but it does not have the mark. `x:last` names the last event applied: a
-store that is ahead of its log, or was filled from another one, is found out.
+back empty may take a batch, but it does not have the mark. `x:last` names the last event applied, and
+how rows were made: a store that is ahead of its log, was filled from another one, or by other code, is
+found out.
 """
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 
+from features import population, rows
 from features.events import Event
 from features.log import read_log
+from features.registry import FINGERPRINT
 from features.store import Snapshot
 from features.store_layout import MAX_TTL_S
 
@@ -22,20 +27,38 @@ FILLING = "x:filling"
 MARKS = (GENERATION, LAST)
 
 ROWS_VERSION = 1
-"""Raise it when rows are packed or credited differently: stores are then filled anew."""
+"""Raise it when events are credited differently: stores are then filled anew."""
+
+ROWS = (rows.UserRow, rows.SessionRow, rows.RankingRow, rows.OfferedItem, rows.Done, rows.Token, rows.SaidText)
+
+
+def state_format() -> str:
+    """Names how rows come about: 16 hex digits of their fields and limits, the tables, the cells' layout."""
+    parts = [str(ROWS_VERSION), FINGERPRINT]
+    parts += [f"{kind.__name__} {field}: {type_}" for kind in ROWS for field, type_ in kind.__annotations__.items()]
+    parts += [f"{name} = {value}" for module in (rows, population) for name, value in _limits(module)]
+    return sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _limits(module: ModuleType) -> list[tuple[str, int | float]]:
+    numbers = ((name, value) for name, value in vars(module).items() if name.isupper())
+    return sorted((name, value) for name, value in numbers if isinstance(value, int | float))
+
+
+STATE_FORMAT = state_format()
 
 
 class LastApplied(msgspec.Struct, frozen=True, array_like=True):
-    """The last event whose effects a store holds."""
+    """The last event whose effects a store holds, and the STATE_FORMAT of its rows."""
 
-    rows_version: int
+    state_format: str
     offset: int
     event_id: str
 
 
 def last_applied(offset: int, event: Event) -> tuple[bytes, int]:
     """The mark as a Commit wants it."""
-    return msgspec.msgpack.encode(LastApplied(ROWS_VERSION, offset, event.id)), MAX_TTL_S
+    return msgspec.msgpack.encode(LastApplied(STATE_FORMAT, offset, event.id)), MAX_TTL_S
 
 
 def is_filled_from(snapshot: Snapshot, logdir: Path, end: int) -> bool:
@@ -56,6 +79,6 @@ def _is_in(packed: bytes, logdir: Path, applied: int) -> bool:
         last = msgspec.msgpack.decode(packed, type=LastApplied)
     except msgspec.DecodeError:
         return False
-    if last.rows_version != ROWS_VERSION or last.offset >= applied:
+    if last.state_format != STATE_FORMAT or last.offset >= applied:
         return False
     return any(event.id == last.event_id for _, event in read_log(logdir, last.offset, last.offset + 1))

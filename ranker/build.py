@@ -30,8 +30,18 @@ from ranker.errors import ConfigError
 from ranker.exclusions import Exclusions
 from ranker.idempotency import Answers
 from ranker.intake import Intake
+from ranker.model_watch import LOOK_S, ModelWatch
 from ranker.online import OnlineReader
-from ranker.opening import SAFETY_FILE, close_log, keep_catalogue, load_model, load_scorer, open_store, reach
+from ranker.opening import (
+    SAFETY_FILE,
+    close_log,
+    keep_catalogue,
+    load_model,
+    load_scorer,
+    load_version,
+    open_store,
+    reach,
+)
 from ranker.pipeline import Pipeline
 from ranker.policy_config import PolicyConfig
 from ranker.propensity import Exploration
@@ -69,6 +79,7 @@ class Surroundings:
     Args:
         store, model, scorer: None opens what the config names; who gives a store closes it.
         actions: put into the catalogue when it is empty.
+        look_s: how often it is looked for another active version.
         start_wait_s: how long the start waits for the store to be filled; then it goes on in the background.
     """
 
@@ -80,6 +91,7 @@ class Surroundings:
     actions: Mapping[str, ActionSpec] = field(default_factory=dict)
     new_id: Callable[[], str] = _hex_id
     applier: ApplierSettings = field(default_factory=ApplierSettings)
+    look_s: float = LOOK_S
     start_wait_s: float = START_WAIT_S
 
 
@@ -150,8 +162,11 @@ async def build(config: ServeConfig, policy: PolicyConfig, around: Surroundings 
             opened = await _open(config, policy, around, stack)
         except FeatureError as error:
             raise ConfigError(" ".join(str(error).split())) from error
-        pipeline, service = _wire(opened, registry, light, scorer, secret)
+        watch = ModelWatch(registry, light, lambda version: load_version(registry, version).tried(), around.look_s)
+        pipeline, service = _wire(opened, watch, scorer, secret)
         await _start(opened, service, stack)
+        if around.model is None:
+            stack.push_async_callback(_cancel, asyncio.create_task(watch.run(), name="model watch"))
         return Running(service, config, pipeline, opened.applier, stack.pop_all())
 
 
@@ -189,10 +204,10 @@ async def _start(opened: _Opened, service: OnlineService, stack: AsyncExitStack)
 
 
 def _wire(
-    opened: _Opened, registry: Registry, light: Light, scorer: TextScorer | None, secret: bytes
+    opened: _Opened, watch: ModelWatch, scorer: TextScorer | None, secret: bytes
 ) -> tuple[Pipeline, OnlineService]:
     config, around, counter = opened.config, opened.around, DropCounter()
-    reader = OnlineReader(opened.store, opened.applier, around.clock.now_s, config.lag_limit_ms)
+    reader = OnlineReader(opened.store, opened.applier, config.lag_limit_ms)
     context = Context(reader, around.clock, config.store_timeout_ms, lambda: opened.applier.population.at())
     compiled = CompiledCatalogue(opened.live.catalogue)
     safety = SafetyJudge(compiled, opened.policy.safety_classes, around.clock, scorer)
@@ -205,7 +220,7 @@ def _wire(
             CandidateSources(compiled, config.max_candidates),
             Eligibility(compiled),
             Policy(compiled, opened.policy),
-            ScoredPool(light, (safety, freshness)),
+            ScoredPool(watch.light, (safety, freshness)),
             Explore((safety, freshness, exclusions), secret, exploration),
             Safety(safety),
             Freshness(freshness),
@@ -216,15 +231,14 @@ def _wire(
     )
     recheck = Pipeline((context, LookAgain((safety, freshness))), around.clock, counter)
     decisions = Decisions(pipeline, recheck, opened.log, opened.live, around.clock)
-    return pipeline, _service(opened, decisions, reader, registry, light, counter)
+    return pipeline, _service(opened, decisions, reader, watch, counter)
 
 
 def _service(
     opened: _Opened,
     decisions: Decisions,
     reader: OnlineReader,
-    registry: Registry,
-    light: Light,
+    watch: ModelWatch,
     counter: DropCounter,
 ) -> OnlineService:
     clock, new_id, log, store, applier = (
@@ -245,9 +259,9 @@ def _service(
         applier=applier,
         log=log,
         store=store,
-        registry=registry,
+        registry=watch.registry,
         counting=counter,
-        serving=lambda: light.model.version if light.model is not None else None,
+        watch=watch,
     )
     return OnlineService(owners, clock, opened.config.budgets_ms.by_priority(), new_id)
 

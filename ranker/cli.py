@@ -12,6 +12,7 @@ import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from importlib import import_module, metadata
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ EXPECTED = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and gives its exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    _never_fail_to_print()
     args = parser().parse_args(argv)
     try:
         status = _run(args)
@@ -65,6 +67,13 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def _never_fail_to_print() -> None:
+    """A terminal that has no `…` gets a question mark."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _silenced() -> int:

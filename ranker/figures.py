@@ -70,4 +70,9 @@ def _interval(found: Mapping[str, float | None]) -> str:
     mean, low, high = found["mean"], found["low"], found["high"]
     if mean is None or low is None or high is None:
         return "—"
-    return f"{mean:+.3f} ({low:+.3f} … {high:+.3f}){'*' if low > 0 or high < 0 else ' '}"
+    return f"{_short(mean)} ({_short(low)} … {_short(high)}){'*' if low > 0 or high < 0 else ' '}"
+
+
+def _short(difference: float) -> str:
+    """`+.043`: three such columns fit a narrow terminal."""
+    return f"{difference:+.3f}".replace("0.", ".", 1)

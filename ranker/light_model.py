@@ -87,6 +87,21 @@ class LightModel:
         features = vectors(chosen.prepare(moment))
         return features, chosen.score(features)
 
+    def tried(self) -> LightModel:
+        """This model once its trees have scored something.
+
+        Raises:
+            ConfigError: they cannot.
+        """
+        for kind, chosen in self._sets.items():
+            try:
+                scores = chosen.score(np.zeros((1, len(COLUMNS)), np.float32))
+            except lightgbm.basic.LightGBMError as error:
+                raise ConfigError(f"model version {self.version!r}, {trees_file(kind)}: {error}") from error
+            if not np.isfinite(scores).all():
+                raise ConfigError(f"model version {self.version!r}, {trees_file(kind)}: a score is not finite")
+        return self
+
     @classmethod
     def load(cls, files: VersionFiles, version: str, schema: str, names: Mapping[str, object]) -> LightModel:
         """Reads a version.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from features import rows
@@ -25,18 +24,16 @@ class OnlineReader:
     """The context stage's KnowledgeReader.
 
     Args:
-        now_s: Unix seconds; rows older than their life are absent.
         lag_limit_ms: when the applier is behind by more, personal rows are not used.
         unreadable: rows so far that were no rows.
     """
 
     store: FeatureStore
     applier: Applier
-    now_s: Callable[[], float]
     lag_limit_ms: float = 2000.0
     unreadable: int = field(default=0, init=False)
 
-    async def read(self, request: RankRequest, timeout_ms: float) -> Answer:
+    async def read(self, request: RankRequest, now_s: float, timeout_ms: float) -> Answer:
         """Population tables always; personal rows unless the store or the applier is not up to it."""
         if self.applier.generation is None:
             return self._without(Degraded.FEATURES_UNAVAILABLE)
@@ -49,9 +46,9 @@ class OnlineReader:
             return self._without(Degraded.FEATURES_TIMEOUT)
         except StoreError:
             return self._without(Degraded.FEATURES_UNAVAILABLE)
-        return self._known(snapshot, keys)
+        return self._known(snapshot, keys, now_s)
 
-    def _known(self, snapshot: Snapshot, keys: list[str]) -> Answer:
+    def _known(self, snapshot: Snapshot, keys: list[str], now_s: float) -> Answer:
         generation = self.applier.generation
         if generation is None or snapshot.rows[0] != generation.encode() or snapshot.applied is None:
             self.applier.suspect()
@@ -61,7 +58,7 @@ class OnlineReader:
         if not view.exact:
             degraded.append(Degraded.FEATURES_STALE)
         try:
-            user, session = (self._row(key, row) for key, row in zip(keys, snapshot.rows[1:], strict=True))
+            user, session = (_row(key, row, now_s) for key, row in zip(keys, snapshot.rows[1:], strict=True))
         except UnreadableRow:
             self.unreadable += 1
             return self._without(Degraded.FEATURES_UNAVAILABLE)
@@ -69,12 +66,13 @@ class OnlineReader:
         assert session is None or isinstance(session, SessionRow)
         return Known(view, user, session, snapshot.applied), tuple(degraded)
 
-    def _row(self, key: str, packed: bytes | None) -> User | SessionRow | None:
-        if packed is None:
-            return None
-        row = unpack_row(key, packed)
-        assert isinstance(row, User | SessionRow)
-        return row if self.now_s() - updated_s(row) <= rows.life_s(key) else None
-
     def _without(self, reason: Degraded) -> Answer:
         return Known(self.applier.population.at()), (reason,)
+
+
+def _row(key: str, packed: bytes | None, now_s: float) -> User | SessionRow | None:
+    if packed is None:
+        return None
+    row = unpack_row(key, packed)
+    assert isinstance(row, User | SessionRow)
+    return row if now_s - updated_s(row) <= rows.life_s(key) else None

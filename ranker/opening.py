@@ -13,6 +13,7 @@ from features.errors import LogError, StoreError
 from features.log import LogWriter
 from features.redis_store import RedisStore
 from features.store import FeatureStore
+from features.store_snapshots import SnapshotFolder
 from ranker.config import EMBEDDED, ServeConfig
 from ranker.errors import ConfigError
 from ranker.light_model import LightModel
@@ -24,6 +25,9 @@ from ranker.text_check import TextScorer
 SAFETY_FILE = "safety.safetensors"
 """In the models' folder: the text scorer, where one was trained."""
 
+SNAPSHOTS = "store"
+"""In the log's folder: the embedded store's snapshot of what the log's events have made of it."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -31,12 +35,20 @@ def load_model(registry: Registry) -> LightModel | None:
     """The active version's light model; None when no version was ever activated."""
     try:
         version = registry.active()
-        if version is None:
-            return None
-        manifest = registry.manifest(version)
-        return LightModel.load(registry, version, manifest.schema, manifest.files)
+        return load_version(registry, version) if version is not None else None
     except RegistryError as error:
         raise ConfigError(f"models in {registry.folder}: {error}") from error
+
+
+def load_version(registry: Registry, version: str) -> LightModel:
+    """A version's light model, verified.
+
+    Raises:
+        RegistryError: a file is not what was published.
+        ConfigError: a file is no model.
+    """
+    manifest = registry.manifest(version)
+    return LightModel.load(registry, version, manifest.schema, manifest.files)
 
 
 def load_scorer(path: Path) -> TextScorer | None:
@@ -50,7 +62,8 @@ def load_scorer(path: Path) -> TextScorer | None:
 def open_store(config: ServeConfig) -> FeatureStore:
     """The store that the config names; not yet asked anything."""
     if config.store == EMBEDDED:
-        return open_embedded_store(timeout_ms=config.store_timeout_ms)
+        snapshots = SnapshotFolder(Path(config.log_dir).absolute() / SNAPSHOTS)
+        return open_embedded_store(timeout_ms=config.store_timeout_ms, snapshots=snapshots)
     return RedisStore.connect(config.store, timeout_ms=config.store_timeout_ms)
 
 

@@ -19,6 +19,7 @@ from ranker.decisions import PROBE, Decisions, Due
 from ranker.degraded import Degraded
 from ranker.idempotency import Answers, Asked
 from ranker.intake import Intake
+from ranker.model_watch import ModelWatch
 from ranker.online import OnlineReader
 from ranker.pipeline import deadline_ms
 from ranker.release.errors import RegistryError
@@ -40,7 +41,6 @@ class Owners:
     """The parts that answer, each for its own.
 
     Args:
-        serving: version of the light model in use, None without one.
     """
 
     decisions: Decisions
@@ -54,7 +54,7 @@ class Owners:
     store: FeatureStore
     registry: Registry
     counting: Counting
-    serving: Callable[[], str | None]
+    watch: ModelWatch
 
 
 @dataclass(frozen=True)
@@ -118,14 +118,16 @@ class OnlineService:
         await self.owners.users.forget(user)
 
     def models(self) -> dict[str, Any]:
-        """The registry's versions and what serves; a version that cannot be read says why."""
+        """The registry's versions and what serves; what cannot be read, or be put in its place, says why."""
         registry = self.owners.registry
         try:
             active = registry.active()
         except RegistryError:
             active = None
         versions = [_manifest(registry, version) for version in registry.versions()]
-        return {"active": active, "versions": versions, "serving": self.owners.serving()}
+        watch = self.owners.watch
+        refused = {"refused": dict(zip(("version", "error"), watch.refused, strict=True))} if watch.refused else {}
+        return {"active": active, "versions": versions, "serving": watch.serving, **refused}
 
     def not_ready(self) -> dict[str, str]:
         """What is missing to rank well, by part."""
@@ -155,8 +157,10 @@ class OnlineService:
                 "retries": counts.retries,
                 "crashes": counts.crashes,
                 "rebuilds": counts.rebuilds,
+                "take_overs": counts.take_overs,
                 "skipped": dict(owners.applier.skipped),
             },
+            "models": {"loads": owners.watch.loads, "failures": owners.watch.failures},
             "catalogue": {"actions": len(owners.catalogue.live.catalogue)},
             "store": {
                 **store,

@@ -140,7 +140,7 @@ class FakeReader:
     takes_ms: float = 0.0
     asked_ms: list[float] = field(default_factory=list)
 
-    async def read(self, _request: RankRequest, timeout_ms: float) -> tuple[Known, tuple[Degraded, ...]]:
+    async def read(self, _request: RankRequest, _now_s: float, timeout_ms: float) -> tuple[Known, tuple[Degraded, ...]]:
         self.asked_ms.append(timeout_ms)
         if self.clock is not None:
             self.clock.elapsed_ms += self.takes_ms

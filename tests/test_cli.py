@@ -33,14 +33,25 @@ def write_picks(path: Path, count: int = 80, *, hint: bool = False) -> Path:
     return path
 
 
+QUICK = "sample: {folds: 2}\ntext: {epochs: 1}\ntrees: {rounds: 10}\n"
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
+    """Options of a training that only has to come to its end."""
+    path = tmp_path_factory.mktemp("quick") / "train.yaml"
+    path.write_text(QUICK)
+    return "--config", path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, quick: tuple[object, ...]) -> Path:
     """A folder with a log whose people type hints, and a registry with a version of each kind."""
     folder = tmp_path_factory.mktemp("trained")
     source = write_picks(folder / "events.jsonl", hint=True)
     log, models = str(folder / "log"), str(folder / "models")
     assert cli.main(["import", "--format", "jsonl", str(source), "--to", log]) == 0
-    light = ["train", "light", "--log", log, "--models", models, "--until", LATE]
+    light = ["train", "light", "--log", log, "--models", models, "--until", LATE, *map(str, quick)]
     assert cli.main(light) == cli.main([*light, "--no-hint"]) == 0
     return folder
 
@@ -112,18 +123,25 @@ def test_training_keeps_a_version_that_says_what_it_learned_from(nextaction: Nex
     assert (manifest["extra"]["hint"], "light-hint.txt" in manifest["files"]) == (False, False)
 
 
-def test_training_reports_as_json(nextaction: Nextaction, trained: Path, tmp_path: Path) -> None:
-    done = nextaction("train", "light", "--log", trained / "log", "--models", tmp_path / "m", "--no-hint", "--json")
+def test_training_reports_as_json(
+    nextaction: Nextaction, trained: Path, tmp_path: Path, quick: tuple[object, ...]
+) -> None:
+    light = ("train", "light", "--log", trained / "log", "--models", tmp_path / "m", "--no-hint", "--json", *quick)
+    done = nextaction(*light)
     assert (done.status, done.json["version"], done.json["active"], done.json["extra"]["queries"]) == (0, "1", "1", 80)
-    done = nextaction(
-        "train", "light", "--log", trained / "log", "--models", tmp_path / "m", "--no-hint", "--activate", "--json"
-    )
+    assert done.json["data"]["until"] == "2020-05-21T08:00:00.001Z"  # the last list, and not a moment more
+    judged = nextaction("evaluate", "--log", trained / "log", "--models", tmp_path / "m")
+    assert (judged.status, "no query to judge" in judged.err, "--since DATE" in judged.err) == (1, True, True)
+    done = nextaction(*light, "--activate")
     assert (done.json["version"], done.json["active"]) == ("2", "2")
 
 
-def test_asking_for_a_hint_set_where_nobody_typed_is_remarked(nextaction: Nextaction, tmp_path: Path) -> None:
+def test_asking_for_a_hint_set_where_nobody_typed_is_remarked(
+    nextaction: Nextaction, tmp_path: Path, quick: tuple[object, ...]
+) -> None:
     nextaction("import", "--format", "jsonl", write_picks(tmp_path / "e.jsonl", 20), "--to", tmp_path / "log")
-    done = nextaction("train", "light", "--log", tmp_path / "log", "--models", tmp_path / "m", "--hint", "--json")
+    light = ("train", "light", "--log", tmp_path / "log", "--models", tmp_path / "m")
+    done = nextaction(*light, "--hint", "--json", *quick)
     assert (done.status, done.json["extra"]["hint"]) == (0, False)
     assert "has no typed hints" in done.err
 

@@ -50,7 +50,8 @@ def run(args: Namespace) -> int:
             config = EvaluateConfig(since_s=since_s, hint=args.hint)
             evaluation = evaluate(args.log, chosen.light, config, lambda done: steps("replay", done))
         except TrainingError as error:
-            raise CommandError(f"at or after {format_time(from_seconds(since_s))}: {error}") from error
+            advice = "" if args.since is not None else "; --since DATE judges from another date on"
+            raise CommandError(f"at or after {format_time(from_seconds(since_s))}: {error}{advice}") from error
         evaluation.versions = _versions(chosen)
         steps("intervals")
         report = {

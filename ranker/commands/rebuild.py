@@ -8,6 +8,7 @@ import uuid
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
+from ranker.commands.errors import CommandError
 from ranker.terminal import Steps, plain, print_json, stdout
 
 if TYPE_CHECKING:
@@ -31,10 +32,25 @@ def run(args: Namespace) -> int:
 
 
 async def _rebuild(args: Namespace) -> dict[str, Any]:
+    from features.errors import LogLocked
+    from features.log import held_partition
     from features.log_cursor import find_segments
-    from features.rebuild import rebuild
 
     find_segments(args.log)  # before a store is opened, and long before one is cleared
+    if args.store is None:
+        return await _filled(args)  # a store of its own: whoever writes the log may go on
+    try:
+        with held_partition(args.log):
+            return await _filled(args)
+    except LogLocked as error:
+        raise CommandError(
+            f"log {args.log} is being written by another process, which fills its store itself: end it first"
+        ) from error
+
+
+async def _filled(args: Namespace) -> dict[str, Any]:
+    from features.rebuild import rebuild
+
     started_s = time.monotonic()
     store = _store(args.store)
     try:

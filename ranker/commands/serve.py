@@ -32,15 +32,22 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 def run(args: Namespace) -> int:
     """Serves until SIGTERM or Ctrl-C, which is a success."""
+    config, policy = config_of(args), load_policy(args.policy)
+    _limit_threads(config.threads)
     from ranker.server import run_on_uvloop
 
-    config, policy = config_of(args), load_policy(args.policy)
     actions = load_actions(args.actions) if args.actions is not None else {}
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves that it runs
     with contextlib.closing(_listen(config)) as listener:
         run_on_uvloop(_serve(args, config, policy, actions, listener))
     return 0
+
+
+def _limit_threads(threads: int) -> None:
+    """For numpy, scipy and LightGBM, which read it when they are imported; what the user has set stays."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, str(threads))
 
 
 def config_of(args: Namespace) -> ServeConfig:

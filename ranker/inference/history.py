@@ -22,8 +22,9 @@ class Layout:
         fresh: pages not found.
         tail: the exact page of what does not fill a page, or None when the window ends with a full one.
         tail_tokens: entries of the tail once all is encoded.
-        source: an exact page that holds the last `source_tokens` cached entries. When it is the tail nothing has to be
-            written; else copy them from it (never write to it: it may be in use by others).
+        source: an exact page that holds the last `source_tokens` cached entries; never write to it, others may use it.
+            When it is the tail, nothing has to be written. Else its entries are the first of what follows the pages
+            that were found: of the first fresh page, or of the tail.
     """
 
     start: int
@@ -35,6 +36,11 @@ class Layout:
     tail_tokens: int
     source: int | None
     source_tokens: int
+
+    @property
+    def copies(self) -> bool:
+        """Whether the source's entries are to be copied to the tail."""
+        return self.source is not None and self.fresh == 0 and self.tail != self.source
 
 
 @dataclass(eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from heapq import heapify, heappop, heappush
 
 from ranker.inference.waiting import Waiting
@@ -35,6 +36,17 @@ class LazyHeap:
             heappop(heap)
             self._gone -= 1
         return heap[0][2] if heap else None
+
+    def in_order(self) -> Generator[Waiting, None, None]:
+        """Those that wait, smallest first, one O(log n) step each; nobody may leave before this is closed."""
+        seen: list[Ranked] = []
+        try:
+            while (first := self.peek()) is not None:
+                seen.append(heappop(self._heap))
+                yield first
+        finally:
+            for entry in seen:
+                heappush(self._heap, entry)
 
     def forget(self, count: int) -> None:
         """Told that this many of its entries are gone."""

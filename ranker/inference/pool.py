@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ranker.inference.arena import Arena, Bytes, measure, open_arena
@@ -29,6 +30,15 @@ __all__ = ["Lease", "LeaseError", "MemoryPool", "PoolExhausted"]
 
 POISON = 0xFF
 """Every float made of these bytes is NaN, every signed integer −1: what reads released bytes shows at once."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """What is free, and how many leases are held."""
+
+    free: int
+    largest_run: int
+    leases: int
 
 
 class MemoryPool:
@@ -105,6 +115,11 @@ class MemoryPool:
     def leases(self) -> int:
         """Leases held now."""
         return len(self._leases)
+
+    def space(self) -> Space:
+        """The figures of one moment, which belong together."""
+        with self._lock:
+            return Space(self._runs.free, self._runs.largest, len(self._leases))
 
     def lease(self, nbytes: int, *, part: str = "lease", shape: str = "") -> Lease:
         """A lease to enter with `with`; refused at once when it would not fit now.

@@ -1,4 +1,4 @@
-"""The queue: every admitted request, once, with its counts; who expires first, and who must go when it is full."""
+"""The queue: every admitted request, once, with its counts; who has expired."""
 
 from __future__ import annotations
 
@@ -69,20 +69,6 @@ class Room:
                 self.leave(first)
                 found.append(first)
         return found
-
-    def victim(self, start_ms: float, margin_ms: float, newcomer: Waiting) -> Waiting:
-        """Who must go first: by priority, then who would be late even if it were next, then the latest deadline."""
-        for priority in reversed(PRIORITIES):
-            queue = self.queues[priority]
-            doomed = [lane.expiry.peek() for lane in queue.lanes.values() if lane.latest_start_ms(margin_ms) < start_ms]
-            if doomed:
-                return min((each for each in doomed if each is not None), key=lambda w: (w.deadline_ms, w.number))
-            latest = queue.latest.peek()
-            if newcomer.lane.priority == priority and (latest is None or newcomer.deadline_ms >= latest.deadline_ms):
-                return newcomer
-            if latest is not None:
-                return latest
-        return newcomer
 
     def _left(self, lane: Lane, gone: list[Waiting]) -> None:
         for waiting in gone:

@@ -68,7 +68,6 @@ class Flight:
         """Tells everyone who still waits."""
         for waiter in self._take_waiters():
             waiter.set_exception(again(error))
-            waiter.exception()  # seen, should its task be cancelled before it looks
 
     def publish(self, resident: Resident) -> None:
         """Hands everyone who still waits his pin, which `resident` already counts."""

@@ -7,18 +7,19 @@ more than one place; then the head of normal goes. So, while normal work waits,
     normal tokens ≥ q · all tokens − L        normal requests ≥ q · all requests − 1          (1)
 
 with L the largest request. Only normal requests in the class's own key order pay the debt: one that rides along for a
-model whose turn it is, ahead of an older one for another model, does not. Tokens taken while no premium waited are lent,
-not owed; what normal took ahead of its share while premium waited (a whole batch of a model that only it uses) is kept,
-up to one batch, and the debt starts at 0 whenever no normal work waits.
+model whose turn it is, ahead of an older one for another model, does not. Tokens taken while no premium waited are
+lent, not owed; what normal took ahead of its share while premium waited (a whole batch of a model that only it uses) is
+kept, up to one batch, and the debt starts at 0 whenever no normal work waits.
 
-**The bound.** Let a normal request have S tokens and j requests of its class at or ahead of it, itself included, and let
-it have been passed by k batches, debts D ≥ −B and E ≥ −N at their start (B tokens, N requests a batch at most). The
+**The bound.** Let a normal request have S tokens and j requests of its class at or ahead of it, itself included, and
+let it have been passed by k batches, debts D ≥ −B and E ≥ −N at their start (B tokens, N requests a batch at most). The
 batches gave normal less than S tokens and j requests in key order. By (1) they held at most (S + L − D)/q tokens and
 at most (j + 1 − E)/q requests. A batch holds one request at least, and, unless it was cut short, more than B − L tokens
-or N requests: all lines of its model would otherwise have been used up, ours among them. Hence
+or N requests: all lines of its model would otherwise have been used up, ours among them. (A deadline may cut a batch
+short, and the first batch of an unknown model holds one request.) Hence
 
-    k ≤ (j + 1 − E)/q                                                 always
-    k ≤ (S + L − D)/(q·(B − L)) + (j + 1 − E)/(q·N)                   with one model, batches not cut short by a deadline
+    k ≤ (j + 1 − E)/q                                             always
+    k ≤ (S + L − D)/(q·(B − L)) + (j + 1 − E)/(q·N)               with one model, batches not cut short
 
 and the request is dispatched within (residual of the running batch) + k·T̂(B), or it is rejected when its deadline
 comes first: never late, never waiting without end. With D = E = 0, small requests and B full batches this is the usual

@@ -21,9 +21,10 @@ class Gaps:
 
     def seen(self, now_ms: float) -> None:
         """Told of an arrival."""
-        # A night without traffic says no more about the morning than a second does.
-        gap = min(now_ms - self.last_ms, LONGEST_GAP_MS)
-        self.mean_ms = gap if self.mean_ms == math.inf else self.mean_ms + STEP * (gap - self.mean_ms)
+        if self.last_ms > -math.inf:
+            # A night without traffic says no more about the morning than a second does.
+            gap = min(now_ms - self.last_ms, LONGEST_GAP_MS)
+            self.mean_ms = gap if self.mean_ms == math.inf else self.mean_ms + STEP * (gap - self.mean_ms)
         self.last_ms = now_ms
 
 

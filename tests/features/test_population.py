@@ -46,9 +46,7 @@ class Traffic:
 
 
 def everything(population: Population) -> State:
-    return {
-        (key, action): table.gather((action,))[0] for key, table in population.tables.items() for action in table
-    }
+    return {(key, action): table.gather((action,))[0] for key, table in population.tables.items() for action in table}
 
 
 def same(left: State, right: State) -> bool:

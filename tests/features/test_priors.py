@@ -32,7 +32,9 @@ def credit(population: Population, where: Context, counts: dict[str, int], kind:
 
 def moment(population: Population, actions: str, where: Context, session: SessionRow | None = None) -> Moment:
     names = tuple(actions)
-    return Moment(NOW_S, "u", where, Known(population.at(), None, session), names, (None,) * len(names), (None,) * len(names))
+    return Moment(
+        NOW_S, "u", where, Known(population.at(), None, session), names, (None,) * len(names), (None,) * len(names)
+    )
 
 
 def test_knowing_nothing_every_candidate_is_as_likely() -> None:
@@ -72,7 +74,7 @@ def test_what_a_user_did_by_himself_counts_as_much_as_an_accept_and_an_offer_not
 
 
 WHERE = st.builds(
-    lambda surface, task: context(**{"surface": surface, "fields": {"task": task}}), st.sampled_from("xy"), st.sampled_from("pq")
+    lambda surface, task: context(surface=surface, fields={"task": task}), st.sampled_from("xy"), st.sampled_from("pq")
 )
 
 

@@ -32,7 +32,9 @@ def test_a_user_comes_back_from_its_pack() -> None:
 
 
 def test_sessions_rankings_and_times_come_back_from_their_packs() -> None:
-    session = SessionRow(9.0, 1.0, 3, [Token(1.0, 2, "said")], [Done(1.0, 2, "a")], [SaidText(1.0, 2, "s", b"1234", b"")])
+    session = SessionRow(
+        9.0, 1.0, 3, [Token(1.0, 2, "said")], [Done(1.0, 2, "a")], [SaidText(1.0, 2, "s", b"1234", b"")]
+    )
     ranking = RankingRow(9.0, "u", None, ["g"], [OfferedItem("a", "image:1", 3, 4.0), OfferedItem("b", None)])
     assert rows.unpack_session(rows.pack(session)) == session
     assert rows.unpack_ranking(rows.pack(ranking)) == ranking
@@ -83,7 +85,14 @@ def test_no_id_can_be_read_in_a_key_and_each_kind_has_its_life() -> None:
 
 @pytest.mark.parametrize(
     ("value", "fits"),
-    [(2**64 - 1, True), (2**64, False), (-(2**63) - 1, False), ("x" * 4000, True), ("x" * 5000, False), ([2**70], False)],
+    [
+        (2**64 - 1, True),
+        (2**64, False),
+        (-(2**63) - 1, False),
+        ("x" * 4000, True),
+        ("x" * 5000, False),
+        ([2**70], False),
+    ],
 )
 def test_a_profile_field_is_storable_if_it_packs_into_its_room(value: object, fits: bool) -> None:
     assert rows.storable("name", value) == fits

@@ -60,7 +60,9 @@ def test_the_last_actions_move_families_of_their_order() -> None:
 
 def test_kinds_of_entities_count_once_and_in_no_order() -> None:
     def key(*kinds: str) -> str:
-        return situation_keys(context(entities=[{"id": str(i), "type": k} for i, k in enumerate(kinds)]), None)["entities"]
+        return situation_keys(context(entities=[{"id": str(i), "type": k} for i, k in enumerate(kinds)]), None)[
+            "entities"
+        ]
 
     assert key("image", "link") == key("link", "image", "link") != key("image")
 
@@ -80,10 +82,12 @@ def test_fields_become_words_by_name_short_and_few() -> None:
     assert scalar_fields({"n" * 100: "v" * 100}) == ["n" * 64 + "=" + "v" * 64]
 
 
-JSON = st.recursive(st.none() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=12))
+JSON = st.recursive(
+    st.none() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=10), max_leaves=6
+)
 
 
-@given(st.dictionaries(st.text(max_size=80), JSON, max_size=60))
+@given(st.dictionaries(st.text(max_size=80), JSON, max_size=12))
 def test_no_fields_give_more_or_longer_words_than_the_bounds(fields: dict[str, Any]) -> None:
     scalars, lists = scalar_fields(fields), list_fields(fields)
     assert len(scalars) <= 8

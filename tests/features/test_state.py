@@ -6,6 +6,7 @@ import copy
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import permutations
 from typing import Any
 
@@ -48,11 +49,15 @@ class World:
         self.offset += 1
         return self.state.apply(self.offset - 1, event, self.rowset)
 
-    def rank(self, id: str, at_s: float = 0.0, user: str = "u", actions: Sequence[str] = ("a", "b"), **more: Any) -> bool:
+    def rank(
+        self, id: str, at_s: float = 0.0, user: str = "u", actions: Sequence[str] = ("a", "b"), **more: Any
+    ) -> bool:
         items = [RankedItem(action=action, position=place) for place, action in enumerate(actions, 1)]
         return self.apply(RankingEvent(id=id, time=at(at_s), user=user, items=items, **more))
 
-    def answer(self, ranking: str, kind: str, at_s: float, user: str = "u", action: str = "a", id: str | None = None) -> bool:
+    def answer(
+        self, ranking: str, kind: str, at_s: float, user: str = "u", action: str = "a", id: str | None = None
+    ) -> bool:
         name = id or f"f{self.offset}"
         return self.apply(FeedbackEvent(id=name, time=at(at_s), ranking=ranking, user=user, type=kind, action=action))
 
@@ -112,7 +117,9 @@ def test_an_offer_and_what_follows_move_the_counters_of_user_and_everybody() -> 
         ([("undo", 1)], [1, 0, 0, 0, 0, 0]),
     ],
 )
-def test_accidents_count_neither_as_success_nor_as_refusal(given: list[tuple[str, float]], expected: list[float]) -> None:
+def test_accidents_count_neither_as_success_nor_as_refusal(
+    given: list[tuple[str, float]], expected: list[float]
+) -> None:
     world = World()
     world.rank("r", 0)
     for kind, at_s in given:
@@ -132,7 +139,7 @@ SKIPPED: dict[str, tuple[str, Callable[[World], bool]]] = {
     "feedback about what was not offered": ("no_new_outcome", lambda world: world.answer("r", "accept", 5, action="z")),
     "feedback that says it again": ("no_new_outcome", lambda world: world.answer("r", "accept", 5)),
     **{
-        f"a {traffic} ranking": (f"traffic_{traffic}", lambda world, traffic=traffic: world.rank("p", 5, traffic=traffic))
+        f"a {traffic} ranking": (f"traffic_{traffic}", partial(World.rank, id="p", at_s=5.0, traffic=traffic))
         for traffic in TRAFFIC_TYPES
         if traffic not in COUNTED_TRAFFIC
     },
@@ -282,7 +289,9 @@ def flood(seed: int, count: int) -> World:
             fields = {f"f{place}": "🦜" * 4096 for place in range(12)}
             world.do(at_s, user, draw.choice((None, name)), session=session, text="🦜 text " * 500, fields=fields)
         elif kind < 0.6:
-            world.rank(f"r{number}", at_s, user, [name, "a", *(f"x{number}-{place}" for place in range(3))], session=session)
+            world.rank(
+                f"r{number}", at_s, user, [name, "a", *(f"x{number}-{place}" for place in range(3))], session=session
+            )
         elif kind < 0.9:
             target = draw.randrange(max(number - 30, 0), number + 1)
             world.answer(f"r{target}", draw.choice(("seen", "accept", "complete", "dismiss", "undo")), at_s, user)
@@ -310,9 +319,15 @@ def test_ten_thousand_hostile_events_leave_rows_of_bounded_length_and_size() -> 
             assert largest(row.row.profile if isinstance(row, User) else row) <= 128 + 1
             sizes[key[0]] = max(sizes[key[0]], len(pack_row(row)))
     for user in ("u", "v"):
-        row = world.user(user).row
-        sized = (row.history, row.offers, row.sessions, row.rankings, row.profile, row.actions)
-        limits = (rows.MAX_HISTORY, rows.MAX_USER_ACTIONS, rows.MAX_SESSIONS, rows.MAX_RANKINGS, rows.MAX_PROFILE_FIELDS)
+        own = world.user(user).row
+        sized = (own.history, own.offers, own.sessions, own.rankings, own.profile, own.actions)
+        limits = (
+            rows.MAX_HISTORY,
+            rows.MAX_USER_ACTIONS,
+            rows.MAX_SESSIONS,
+            rows.MAX_RANKINGS,
+            rows.MAX_PROFILE_FIELDS,
+        )
         assert all(len(part) <= limit for part, limit in zip(sized, (*limits, rows.MAX_USER_ACTIONS), strict=True))
     assert sizes["u"] < 1_000_000, sizes
     assert sizes["s"] < 200_000, sizes
@@ -337,12 +352,14 @@ def test_packing_rows_between_events_changes_nothing(seed: int) -> None:
     assert kept[1].rows.keys() == packed[1].rows.keys()
     for key, row in kept[1].rows.items():
         other = packed[1].rows[key]
-        assert row == other if isinstance(row, float) else pack_row(row) == pack_row(other)  # type: ignore[arg-type]
+        assert row == other if isinstance(row, float) else pack_row(row) == pack_row(other)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_counters_and_labels_say_the_same_about_a_random_stream(seed: int) -> None:
-    events = [event for event in EventStream(seed, users=4, step_s=20.0).take(600) if not isinstance(event, ForgetEvent)]
+    events = [
+        event for event in EventStream(seed, users=4, step_s=20.0).take(600) if not isinstance(event, ForgetEvent)
+    ]
     world = World()
     for event in events:
         world.apply(event)

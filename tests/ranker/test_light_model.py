@@ -132,7 +132,9 @@ def test_a_version_of_another_schema_loads_so_that_its_mismatch_can_be_told() ->
 
 
 def test_a_model_without_a_single_split_loads_too() -> None:
-    dataset = lightgbm.Dataset(np.ones((4, len(COLUMNS)), np.float32), [0, 1, 0, 0], group=[4], feature_name=list(COLUMNS))
+    dataset = lightgbm.Dataset(
+        np.ones((4, len(COLUMNS)), np.float32), [0, 1, 0, 0], group=[4], feature_name=list(COLUMNS)
+    )
     flat = lightgbm.train({"objective": "lambdarank", "verbosity": -1, "num_threads": 1}, dataset, 3).model_to_string()
     light = load({trees_file(PLAIN): flat.encode(), text_file(PLAIN): text()})
     assert len(set(light.score(moment())[1].tolist())) == 1

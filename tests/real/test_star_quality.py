@@ -49,7 +49,7 @@ def test_light_is_above_the_linear_model_beyond_chance(judged: Evaluation) -> No
         assert intervals[metric]["low"] > 0.0, intervals[metric]
 
 
-def test_the_linear_model_is_as_good_as_the_reference(judged: Evaluation) -> None:
+def test_the_linear_model_is_no_straw_man(judged: Evaluation) -> None:
     means = judged.stages["linear"].means()
-    assert means["hr@1"] == pytest.approx(0.660, abs=0.02)
-    assert means["mrr"] == pytest.approx(0.777, abs=0.02)
+    assert (means["hr@1"] or 0.0) >= 0.66
+    assert (means["mrr"] or 0.0) >= 0.777

@@ -70,7 +70,9 @@ def ranked(id: str, at_s: float, offered: str = "ab", user: str = "u", **more: A
     return RankingEvent(id=id, time=at(at_s), user=user, items=items, context=context, **more)
 
 
-def answered(ranking: str, kind: str, at_s: float, action: str = "a", user: str = "u", id: str | None = None) -> FeedbackEvent:
+def answered(
+    ranking: str, kind: str, at_s: float, action: str = "a", user: str = "u", id: str | None = None
+) -> FeedbackEvent:
     """Feedback whose id follows from what it says, unless given."""
     name = id or f"{user} {ranking} {kind} {action} {at_s}"
     return FeedbackEvent(id=name, time=at(at_s), ranking=ranking, user=user, type=kind, action=action)

@@ -52,7 +52,9 @@ def test_popularity_and_markov_are_what_counting_gives(seed: int) -> None:
     for order in range(4):
         after = Counter(useful for past, useful in examples if past[-order:][::-1] == "dab"[-order:][::-1] or not order)
         if after:
-            share = {a: (after[a] + MARKOV_PARENT_WEIGHT * share[a]) / (after.total() + MARKOV_PARENT_WEIGHT) for a in "abcd"}
+            share = {
+                a: (after[a] + MARKOV_PARENT_WEIGHT * share[a]) / (after.total() + MARKOV_PARENT_WEIGHT) for a in "abcd"
+            }
     assert scores["markov"] == pytest.approx(list(share.values()))
 
 

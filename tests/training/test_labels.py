@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from features.events import Event, RankedItem, RankingEvent
@@ -41,10 +42,7 @@ def test_a_grade_says_how_useful_an_offer_was(feedback: list[tuple[str, float]],
 def test_targets_have_grades_of_their_own() -> None:
     items = [RankedItem(action="a", target=f"image:{number}", position=number) for number in (1, 2)]
     ranking = RankingEvent(id="r", time=at(0), user="u", items=items)
-    accept = answered("r", "accept", 1)
-    import msgspec
-
-    second = msgspec.structs.replace(accept, target="image:2")
+    second = msgspec.structs.replace(answered("r", "accept", 1), target="image:2")
     assert labels_of(ranking, second).grades["u", "r"] == {("a", "image:1"): 0, ("a", "image:2"): 1}
 
 
@@ -62,7 +60,14 @@ def test_what_cannot_be_used_is_counted() -> None:
         answered("r", "accept", 4, action="z"),
     )
     assert labels.grades == {("u", "r"): {("a", None): 1, ("b", None): 0}}
-    expected = {"events": 10, "duplicate": 2, "orphan_feedback": 3, "no_new_outcome": 2, "rankings": 1, "useful_rankings": 1}
+    expected = {
+        "events": 10,
+        "duplicate": 2,
+        "orphan_feedback": 3,
+        "no_new_outcome": 2,
+        "rankings": 1,
+        "useful_rankings": 1,
+    }
     assert labels.counts == {**expected, "own_actions": 0}
 
 
@@ -77,10 +82,11 @@ def test_a_probe_does_not_take_an_id_from_a_ranking_that_counts() -> None:
 
 def test_who_is_forgotten_leaves_no_label_of_what_came_before() -> None:
     labels = labels_of(
-        ranked("r", 0), answered("r", "accept", 1), did("a", 2), ranked("r", 0, user="v"), answered("r", "accept", 1, user="v"),
+        *(ranked("r", 0), answered("r", "accept", 1), did("a", 2)),
+        *(ranked("r", 0, user="v"), answered("r", "accept", 1, user="v")),
         forget(3),
-        ranked("r2", 4), answered("r", "complete", 5), answered("r2", "accept", 5), did("b", 6),
-    )  # fmt: skip
+        *(ranked("r2", 4), answered("r", "complete", 5), answered("r2", "accept", 5), did("b", 6)),
+    )
     assert set(labels.grades) == {("v", "r"), ("u", "r2")}
     assert labels.forgotten == {"u": 5}
     assert (labels.counts["own_actions"], labels.counts["orphan_feedback"]) == (1, 1)

@@ -88,7 +88,7 @@ def test_own_actions_after_until_are_not_learned_either(tmp_path: Path) -> None:
 
 def test_who_asks_to_be_forgotten_is_not_learned_from_even_if_he_asked_after_until(tmp_path: Path) -> None:
     events = spoken(40)
-    mine = [
+    mine: list[Event] = [
         ranked("mine", 50.0, "abcd", user="me", session="m"),
         answered("mine", "complete", 51.0, "a", user="me"),
         forget(9000.0, user="me"),
@@ -146,7 +146,8 @@ def test_queries_of_a_session_are_in_one_fold(tmp_path: Path) -> None:
     write_log(tmp_path, events)
     examples = gather_examples(tmp_path, None, SampleSettings(folds=4), False)
     assert len(examples.plain.folds) == 30
-    assert np.isnan(np.concatenate(examples.vectors.features)[:, TEXT_COLUMNS]).all(), "text columns wait for their fold"
+    columns = np.concatenate(examples.vectors.features)[:, TEXT_COLUMNS]
+    assert np.isnan(columns).all(), "text columns wait for their fold"
 
 
 def test_a_hint_makes_a_second_set_that_uses_it(tmp_path: Path) -> None:
@@ -154,7 +155,8 @@ def test_a_hint_makes_a_second_set_that_uses_it(tmp_path: Path) -> None:
     events = catalogue("abcd")
     for number in range(120):
         useful = draw.choice("abcd")
-        events += dialogue(number, "hm", useful, 100.0 * number, context={"fields": {"_hint": f"i want {WORDS[useful]}"}})
+        context = {"fields": {"_hint": f"i want {WORDS[useful]}"}}
+        events += dialogue(number, "hm", useful, 100.0 * number, context=context)
     write_log(tmp_path, events)
     plain = train_light(tmp_path, config=SMALL)
     assert LightModel.load(TrainedFiles(plain.files), "1", plain.schema, plain.files).kinds == ("plain",)

@@ -21,7 +21,9 @@ def with_(settings: TextSettings, **changes: object) -> TextSettings:
 def random_terms(seed: int, count: int, words: int = 6) -> list[SituationTerms]:
     draw = np.random.default_rng(seed)
     return [
-        SituationTerms(draw.integers(0, words, 3).astype(np.uint32) * 1000, draw.uniform(0.2, 1.0, 3).astype(np.float32))
+        SituationTerms(
+            draw.integers(0, words, 3).astype(np.uint32) * 1000, draw.uniform(0.2, 1.0, 3).astype(np.float32)
+        )
         for _ in range(count)
     ]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import select
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from training.errors import TrainingError
 
 START_S = 60.0
 STOP_S = 20.0
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SHOWN_BYTES = 600
 _CODE = "import sys; sys.path.append({root!r}); from ranker.cli import main; sys.exit(main())"
 
@@ -55,18 +58,37 @@ def service_process(log: Path, models: Path) -> Iterator[ServiceProcess]:
         TrainingError: it did not start; with its own words.
     """
     printed = log.parent / "service.txt"
-    with printed.open("wb") as words:
-        process = subprocess.Popen(
-            _command(log, models),
-            stdin=subprocess.PIPE,  # it ends when this does
-            stdout=subprocess.PIPE,
-            stderr=words,
-            start_new_session=True,  # so that Ctrl-C does not reach it
-        )
+    process: subprocess.Popen[bytes] | None = None
     try:
+        with printed.open("wb") as words, interrupts_wait():
+            process = subprocess.Popen(
+                _command(log, models),
+                stdin=subprocess.PIPE,  # it ends when this does
+                stdout=subprocess.PIPE,
+                stderr=words,
+                start_new_session=True,  # so that Ctrl-C does not reach it
+            )
         yield ServiceProcess(process, printed, _started(process, printed))
     finally:
-        _stop(process)
+        if process is not None:
+            _stop(process)
+
+
+@contextlib.contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """Within it Ctrl-C waits for the end: what was just started must be known to who ends it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+    before = {number: signal.signal(number, lambda got, _: waiting.append(got)) for number in INTERRUPTS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for caught in waiting:
+        signal.raise_signal(caught)
 
 
 def _command(log: Path, models: Path) -> list[str]:
@@ -100,9 +122,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.stdin.close()
     try:
         process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
+    except BaseException as error:  # a second Ctrl-C too: nothing may write into a folder that is going away
         process.kill()
         process.wait()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
     finally:
         process.stdout.close()
 

@@ -12,10 +12,12 @@ from ranker.inference.page_hash import Scope
 from ranker.inference.page_table import PageTable
 from ranker.inference.pages import TRASH, History, PageConfig, Pages, PagesBusy
 
-SIZE, LONGEST = 2, 8
+SIZE, LONGEST = 3, 12
 USERS, MODELS = ["ann", "bob"], ["m@1", "m@2"]
 
 NEW = st.lists(st.sampled_from([b"x", b"y"]), max_size=3)
+OUTCOME = st.sampled_from(["hold", "ok", "hold", "abort"])
+
 Prefix = tuple[Scope, int, tuple[bytes, ...]]
 """What an entry depends on: whose it is, where the window starts, and all events up to it."""
 
@@ -96,6 +98,8 @@ class PagesMachine(RuleBasedStateMachine):
     @rule(user=st.sampled_from(USERS), new=NEW, outcome=st.sampled_from(["hold", "abort"]))
     def acts_and_waits(self, user: str, new: list[bytes], outcome: str) -> None:
         self.past[user] += new
+        if len(self.opened) == 3:
+            self.finish(self.opened[0], writes=True)
         self.opens(user, "m@1", outcome)
 
     @rule(user=st.sampled_from(USERS), at=st.integers(0, 11), event=st.sampled_from([b"x", b"y", b""]))
@@ -106,7 +110,7 @@ class PagesMachine(RuleBasedStateMachine):
         elif at < len(history):
             del history[at]
 
-    @rule(user=st.sampled_from(USERS), model=st.sampled_from(MODELS), outcome=st.sampled_from(["hold", "ok", "hold", "abort"]))
+    @rule(user=st.sampled_from(USERS), model=st.sampled_from(MODELS), outcome=OUTCOME)
     def opens(self, user: str, model: str, outcome: str) -> None:
         scope, events = Scope(model, "s", "int8", user), list(self.past[user])
         expected = self.reference_open(scope, events)

@@ -11,6 +11,7 @@ import pytest
 from ranker.inference.shard_errors import (
     CacheClosed,
     InvalidShardKey,
+    LoadFailed,
     ShardTooLarge,
     UnknownShard,
     VersionRetired,
@@ -281,6 +282,35 @@ def test_a_load_that_nobody_waits_for_ends_when_its_version_is_retired() -> None
         cache.retire("m", "1")
         await turns()
         assert (source.running[A], cache.stats().reserved_bytes, cache.stats().failures) == (0, 0, 0)
+
+    run(test())
+
+
+def test_a_load_whose_waiter_left_after_the_retirement_is_not_kept() -> None:
+    async def test() -> None:
+        source = ScriptedSource({A: 10}, gated=True)
+        cache = ShardCache(capacity_bytes=10, source=source)
+        holder = Holder(cache, A)
+        await turns()
+        cache.retire("m", "1")
+        await holder.cancel()
+        await source.feed_all(A)
+        assert cache.stats().resident_bytes == 0
+        at_rest(cache)
+
+    run(test())
+
+
+def test_a_load_that_ended_leaves_no_task_behind() -> None:
+    async def test() -> None:
+        time, source = ManualTime(), ScriptedSource({A: 10, B: 10})
+        source.script(B, [OSError("reset")])
+        cache = ShardCache(capacity_bytes=20, source=source, clock=time.clock, sleep=time.sleep)
+        await read(cache, A)
+        with pytest.raises(LoadFailed):
+            await read(cache, B)
+        await turns()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     run(test())
 

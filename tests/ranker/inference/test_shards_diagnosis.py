@@ -87,10 +87,10 @@ def test_churn_of_hot_shards_is_told_from_rare_loads_in_a_real_cache() -> None:
     async def test() -> None:
         scene = Scene(dict.fromkeys(hot, 10))
         await scene.window(hot)
-        calm = await scene.window([*[hot[0]] * 4, *hot[1:]], pause_s=40)  # slowly round: what returns is old
+        calm = await scene.window([*[hot[0]] * 4, *hot[1:]], pause_s=70)  # slowly round: what returns is old
         churning = await scene.window([each for name in hot * 5 for each in [name] * 3])  # fast round, 1 slot short
         cause = diagnose(calm, churning)
-        assert churning.hit_rate > calm.hit_rate and churning.returned_within_60s == churning.loads - 1
+        assert churning.hit_rate > calm.hit_rate and churning.returned_within_60s >= churning.loads - 1
         assert cause.name == "churn of hot shards"
         assert cause.figures["share back within 60 s"][1] > 0.9
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import threading
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from tests.ranker.inference.shard_fakes import (
     turns,
 )
 
-A, B = key("a"), key("b")
+A, B, C = key("a"), key("b"), key("c")
 RIGHT = content_of(A, 10)
 FLIPPED = bytes([RIGHT[0] ^ 1]) + RIGHT[1:]
 
@@ -106,6 +107,24 @@ def test_a_load_that_somebody_waits_for_is_not_ended_for_another() -> None:
         await source.feed_all(A)
         assert wanted.holding
         await wanted.release()
+
+    run(test())
+
+
+def test_of_two_loads_the_one_that_nobody_waits_for_makes_room() -> None:
+    async def test() -> None:
+        source = ScriptedSource({A: 10, B: 10, C: 10}, gated=True)
+        cache = ShardCache(capacity_bytes=20, source=source)
+        wanted, stray = Holder(cache, A), Holder(cache, B)
+        await turns()
+        await stray.cancel()
+        healthy = Holder(cache, C)
+        await source.feed_all(C)
+        await source.feed_all(A)
+        assert healthy.holding and wanted.holding
+        for each in (healthy, wanted):
+            await each.release()
+        at_rest(cache)
 
     run(test())
 
@@ -290,7 +309,9 @@ def test_a_load_that_hangs_is_ended_after_its_time_and_all_waiters_are_told() ->
     run(test())
 
 
-def test_a_source_that_will_not_even_be_cancelled_keeps_its_bytes_reserved_but_nobody_waiting() -> None:
+def test_a_source_that_will_not_even_be_cancelled_keeps_its_bytes_reserved_but_nobody_waiting(
+    folder: Path | None,
+) -> None:
     async def test() -> None:
         time, freed = ManualTime(), asyncio.Event()
 
@@ -303,7 +324,7 @@ def test_a_source_that_will_not_even_be_cancelled_keeps_its_bytes_reserved_but_n
                         continue
                 yield self.contents[name]
 
-        cache = cache_of(Stubborn({A: 10, B: 10}), time, rules=LoadRules(timeout_s=5))
+        cache = cache_of(Stubborn({A: 10, B: 10}), time, rules=LoadRules(timeout_s=5), folder=folder)
         waiter = Holder(cache, A)
         await turns()
         await time.advance(5)
@@ -317,6 +338,7 @@ def test_a_source_that_will_not_even_be_cancelled_keeps_its_bytes_reserved_but_n
         await turns()
         at_rest(cache)
         assert cache.stats().resident_bytes == 0 and cache.stats().failures == 1
+        assert folder is None or list(folder.iterdir()) == []
 
     run(test())
 
@@ -466,6 +488,51 @@ def test_a_cancel_at_any_turn_of_a_load_leaks_no_pin_and_no_byte(outcome: str) -
     run(test())
 
 
+def test_bytes_stay_reserved_until_the_thread_that_has_the_memory_lets_go_of_it() -> None:
+    async def test() -> None:
+        size, inside, leave = 1 << 17, threading.Event(), threading.Event()
+
+        def slow_check(name: ShardKey, content: memoryview) -> None:
+            inside.set()
+            assert leave.wait(10)
+
+        time = ManualTime()
+        source = ScriptedSource({A: size})
+        cache = cache_of(source, time, size, check=slow_check, rules=LoadRules(timeout_s=5))
+        waiter = Holder(cache, A)
+        assert await asyncio.to_thread(inside.wait, 10)
+        await time.advance(5)
+        assert isinstance(await waiter.error(), LoadTimedOut)
+        assert cache.stats().reserved_bytes == size
+        leave.set()
+        await asyncio.to_thread(lambda: None)
+        while cache.stats().reserved_bytes:
+            await asyncio.sleep(0.001)
+        at_rest(cache)
+
+    run(test())
+
+
+def test_a_success_ends_a_row_of_failures() -> None:
+    async def test() -> None:
+        time, source = ManualTime(), ScriptedSource({A: 10, B: 10})
+        down = [OSError("down")]
+        source.script(A, down, down, [RIGHT], down)
+        cache = cache_of(source, time, rules=LoadRules(first_backoff_s=1))
+        for pause in (1, 2):
+            with pytest.raises(LoadFailed):
+                await read(cache, A)
+            await time.advance(pause)
+        assert await read(cache, A) == RIGHT
+        await read(cache, B)
+        with pytest.raises(LoadFailed):
+            await read(cache, A)
+        await time.advance(1)  # the first back-off again, not the third
+        assert await read(cache, A) == RIGHT
+
+    run(test())
+
+
 def test_a_cancel_during_a_large_chunk_waits_for_the_thread_that_has_the_memory() -> None:
     async def test() -> None:
         size = 1 << 22
@@ -515,9 +582,12 @@ def test_a_partial_file_of_a_killed_run_is_deleted_not_resumed(tmp_path: Path) -
         name.with_suffix(".partial").write_bytes(b"half a sha")
         name.write_bytes(b"left behind")
         (tmp_path / "README").write_text("not ours")
-        cache = ShardCache(capacity_bytes=10, source=ScriptedSource({A: 10}), folder=tmp_path)
+        cache = ShardCache(capacity_bytes=10, source=ScriptedSource({A: 10, B: 10}), folder=tmp_path)
         assert await read(cache, A) == RIGHT
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["README", name.name])
+        await read(cache, B)
+        name.with_suffix(".partial").write_bytes(b"half a sha")
+        assert await read(cache, A) == RIGHT
         await cache.aclose()
 
     run(test())

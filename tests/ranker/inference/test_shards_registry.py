@@ -73,7 +73,7 @@ def test_a_byte_flipped_on_disk_is_a_mismatch_and_then_quarantine_until_repaired
         path = registry.folder / "1" / SHARD.shard
         flip_byte(registry)
         for _ in range(2):
-            with pytest.raises(ChecksumMismatch, match="second@1/model.safetensors: sha256"):
+            with pytest.raises(ChecksumMismatch, match=r"second@1/model\.safetensors: sha256"):
                 await read(cache, SHARD)
             assert list(folder.iterdir()) == []
             await time.advance(5)
@@ -111,16 +111,16 @@ def test_what_is_not_a_plain_file_is_refused_and_never_waited_for(
 ) -> None:
     path = registry.folder / "1" / SHARD.shard
     kept = path.rename(registry.folder / "kept")
-    {
-        "missing": lambda: None,
-        "link": lambda: path.symlink_to(kept),
-        "folder": path.mkdir,
-        "pipe": lambda: os.mkfifo(path),
-    }[instead]()
+    if instead == "link":
+        path.symlink_to(kept)
+    elif instead == "folder":
+        path.mkdir()
+    elif instead == "pipe":
+        os.mkfifo(path)
 
     async def test() -> None:
         cache = cache_of(source, ManualTime())
-        with pytest.raises(LoadFailed, match="second@1/model.safetensors"):
+        with pytest.raises(LoadFailed, match=r"second@1/model\.safetensors"):
             await read(cache, SHARD)
         at_rest(cache)
 
@@ -142,7 +142,7 @@ def test_a_model_version_or_file_that_is_not_there_is_unknown(source: RegistrySo
 
 def test_a_file_of_a_version_that_is_no_model_is_refused_by_its_content(source: RegistrySource) -> None:
     async def test() -> None:
-        with pytest.raises(FormatRefused, match="names.json"):
+        with pytest.raises(FormatRefused, match=r"names\.json"):
             await read(cache_of(source, ManualTime()), named("names.json"))
 
     run(test())
