@@ -62,7 +62,7 @@ class HotSpots:
             tallies = self._current()
             key = (part, shape)
             if key not in tallies and len(tallies) >= MOST_KEYS:
-                key = (part, "other") if (part, "other") in tallies else ("other", "other")
+                key = ("other", "other")
             tallies.setdefault(key, Tally()).add(1, nbytes, nbytes)
 
     def by_part(self, window_s: float, most: int = 10) -> list[HotSpot]:

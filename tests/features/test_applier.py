@@ -12,16 +12,16 @@ import pytest
 from features import rows
 from features.applier import Applier
 from features.applier_settings import ApplierSettings
-from features.batch import unpack_row
 from features.errors import StoreError, StoreTimeout, StoreUnavailable
 from features.events import Event, encode_event
-from features.log import LogWriter, read_log
+from features.log import LogWriter
 from features.memory_store import MemoryStore
 from features.rebuild import rebuild
-from features.rows import User
-from features.state import Row, RowSet, State
+from features.state import RowSet, State
 from features.store import Commit, Snapshot
 from features.store_marks import GENERATION
+from tests.features import oracle
+from tests.features.oracle import end_of
 from tests.features.streams import EventStream, write_log
 
 QUICK = ApplierSettings(batch_events=17, pause_s=0.0, poll_s=0.01, check_s=0.02, back_off_s=(0.001, 0.01))
@@ -49,50 +49,13 @@ class ShakyStore(MemoryStore):
         return await super().read(keys, timeout_ms)
 
 
-def end_of(logdir: Path) -> int:
-    return sum(1 for _ in read_log(logdir))
-
-
 def applier_of(logdir: Path, store: MemoryStore, durable: Callable[[], int] | None = None) -> Applier:
     end = end_of(logdir)
     return Applier(logdir, durable or (lambda: end), store, monotonic_ms=lambda: 0.0, settings=QUICK)
 
 
-def replayed(logdir: Path) -> tuple[State, RowSet]:
-    """The ten-line oracle: everything in memory, one event after the other."""
-    state, rowset = State(), RowSet()
-    for offset, event in read_log(logdir):
-        state.apply(offset, event, rowset)
-        state.population.seal(offset + 1)
-    return state, rowset
-
-
-def comparable(row: Row) -> object:
-    if isinstance(row, User):
-        names, cells = row.counters.to_bytes()
-        by_action = {name: cells[112 * place : 112 * (place + 1)] for place, name in enumerate(names)}
-        row.row.actions, row.row.cells = [], b""
-        return row.row, by_action
-    return row
-
-
-async def held(store: MemoryStore, rowset: RowSet) -> dict[str, object]:
-    keys = sorted({key for key in rowset.rows if key[0] in "usri"} | {key for key in store._rows if key[0] in "usri"})
-    snapshot = await store.read(keys)
-    found = zip(keys, snapshot.rows, strict=True)
-    return {key: comparable(unpack_row(key, packed)) for key, packed in found if packed is not None}
-
-
 async def assert_holds_the_log(store: MemoryStore, logdir: Path) -> None:
-    state, rowset = replayed(logdir)
-    expected = {
-        (table, action): cells.values[slot].tobytes()
-        for table, cells in state.population.tables.items()
-        for action, slot in cells.slots.items()
-    }
-    assert await store.population() == expected
-    assert (await store.read([])).applied == end_of(logdir)
-    assert await held(store, rowset) == {key: comparable(row) for key, row in rowset.rows.items()}
+    await oracle.assert_holds_the_log(store, logdir, set(store._rows))
 
 
 def run(work: Awaitable[None]) -> None:

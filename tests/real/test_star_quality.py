@@ -21,7 +21,10 @@ STAR = Path(__file__).parents[2] / ".." / "shared" / "data" / "star" / "star_dev
 MAY_24 = to_seconds(utc(2020, 5, 24))
 CONFIG = TrainConfig(sample=SampleSettings(max_queries=6000, folds=3), trees=TreesSettings(rounds=80))
 
-pytestmark = pytest.mark.skipif(not STAR.exists(), reason="the STAR file is not beside this clone")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not STAR.exists(), reason="the STAR file is not beside this clone"),
+]
 
 
 @pytest.fixture(scope="module")
