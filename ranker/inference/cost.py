@@ -17,6 +17,7 @@ GROWTH = 4
 FORGET_AFTER_MS = 1000.0
 OUTLIER = 2.0
 GRACE_MS = 1.0
+TAIL_EVERY = 16
 
 Point = tuple[float, float]
 
@@ -43,8 +44,11 @@ class CostModel:
     def __init__(self) -> None:
         self._octaves: dict[int, deque[Point]] = {}
         self._seeds: tuple[Point, ...] = ()
-        self._line: Fit | None = None
+        self._sums = Sums()
+        self._fit: Fit | None = None
         self._stale = False
+        self._since_tail = 0
+        self._newest: Point = (0.0, 0.0)
         self._observed_ms = -math.inf
 
     @property
@@ -77,7 +81,6 @@ class CostModel:
                 raise ValueError(f"{name} is {value!r}; it must be finite and not negative")
         ends = (1.0, float(max(2, largest)))
         self._seeds = tuple((tokens, fixed_ms + per_token_ms * tokens) for tokens in ends)
-        self._octaves.clear()
         self._keep_seeds()
 
     def observe(self, tokens: int, took_ms: float, now_ms: float) -> None:
@@ -87,9 +90,9 @@ class CostModel:
         if self.knows(tokens):
             # One stall of the machine must not turn away the traffic after it; a lasting one is learned in a few steps.
             took_ms = min(took_ms, OUTLIER * self.predict(tokens) + GRACE_MS)
-        self._octave(tokens).append((float(tokens), took_ms))
+        self._newest = (float(tokens), took_ms)
+        self._keep(*self._newest)
         self._observed_ms = now_ms
-        self._stale = True
 
     def distrust(self, now_ms: float) -> None:
         """Told that a request was refused which not even an idle device could serve in time.
@@ -100,7 +103,6 @@ class CostModel:
         if not self._octaves or now_ms - self._observed_ms < FORGET_AFTER_MS:
             return
         if self._observed_ms > -math.inf:
-            self._octaves.clear()
             self._keep_seeds()
 
     def knows(self, tokens: float) -> bool:
@@ -110,7 +112,7 @@ class CostModel:
 
     def predict(self, tokens: float) -> float:
         """T(n) that 99 of 100 batches keep to, in ms; 0 for a size that nothing is known about."""
-        line = self._line if not self._stale else self._fitted()
+        line = self._fit if not self._stale else self._fitted()
         if line is None:
             return 0.0
         if line.highest >= 2.0 * line.lowest:
@@ -119,51 +121,78 @@ class CostModel:
             return 0.0
         return line.fixed_ms * max(1.0, tokens / line.lowest) + line.tail_ms
 
-    def _octave(self, tokens: float) -> deque[Point]:
-        return self._octaves.setdefault(int(tokens).bit_length(), deque(maxlen=PER_OCTAVE))
+    def _keep(self, size: float, took_ms: float) -> None:
+        octave = self._octaves.setdefault(int(size).bit_length(), deque(maxlen=PER_OCTAVE))
+        if len(octave) == PER_OCTAVE:
+            self._sums.count(*octave[0], -1)
+        octave.append((size, took_ms))
+        self._sums.count(size, took_ms, 1)
+        self._since_tail += 1
+        self._stale = True
 
     def _keep_seeds(self) -> None:
+        self._octaves.clear()
+        self._sums = Sums()
+        self._fit = None
         for point in self._seeds:
-            self._octave(point[0]).append(point)
+            self._keep(*point)
         self._observed_ms = -math.inf
         self._stale = True
 
     def _fitted(self) -> Fit | None:
         if self._stale:
             self._stale = False
-            self._line = fit([point for octave in self._octaves.values() for point in octave])
-        return self._line
+            self._fit = self._refit() if self._octaves else None
+        return self._fit
+
+    def _refit(self) -> Fit:
+        lowest = min(self._octaves[min(self._octaves)])[0]
+        highest = max(self._octaves[max(self._octaves)])[0]
+        fixed, slope = self._sums.line(highest >= 2.0 * lowest)
+        old, newest = self._fit, self._newest
+        # The tail is looked for again now and then, and at once when a batch took longer than it allows.
+        if old is not None and self._since_tail < TAIL_EVERY and newest[1] <= fixed + slope * newest[0] + old.tail_ms:
+            return Fit(fixed, slope, old.tail_ms, lowest, highest)
+        self._since_tail = 0
+        points = [point for octave in self._octaves.values() for point in octave]
+        return Fit(fixed, slope, tail(points, fixed, slope), lowest, highest)
 
 
-def fit(points: list[Point]) -> Fit | None:
-    """The line through (tokens, ms) points, neither part below 0, and the 99th percentile of what exceeds it."""
-    if not points:
-        return None
-    sizes = [point[0] for point in points]
-    lowest, highest = min(sizes), max(sizes)
-    fixed, slope = _least_squares(points) if highest >= 2.0 * lowest else (_mean([ms for _, ms in points]), 0.0)
-    # A thousandth of a microsecond is noise of the arithmetic: an exact deadline must compare as exact.
-    fixed, slope = round(fixed, 6), round(slope, 9)
-    excess = sorted(ms - fixed - slope * size for size, ms in points)
-    return Fit(fixed, slope, max(0.0, round(excess[_rank(len(excess))], 6)), lowest, highest)
+class Sums:
+    """What a least-squares line needs of its points."""
+
+    __slots__ = ("_crossed", "_points", "_sizes", "_squares", "_took")
+
+    def __init__(self) -> None:
+        self._points = 0
+        self._sizes = self._squares = self._took = self._crossed = 0.0
+
+    def count(self, size: float, took_ms: float, sign: int) -> None:
+        """Adds (1) or takes away (-1) a point."""
+        self._points += sign
+        self._sizes += sign * size
+        self._squares += sign * size * size
+        self._took += sign * took_ms
+        self._crossed += sign * size * took_ms
+
+    def line(self, sloped: bool) -> Point:
+        """(fixed, slope) of the best line of which neither part is negative; a level one unless `sloped`."""
+        points, mean_took = self._points, self._took / self._points
+        fixed, slope = mean_took, 0.0
+        if sloped:
+            spread = points * self._squares - self._sizes * self._sizes
+            slope = max(0.0, (points * self._crossed - self._sizes * self._took) / spread)
+            fixed = mean_took - slope * self._sizes / points
+            if fixed < 0.0:
+                fixed, slope = 0.0, self._crossed / self._squares
+        # A thousandth of a microsecond is noise of the arithmetic: an exact deadline must compare as exact.
+        return max(0.0, round(fixed, 6)), round(slope, 9)
 
 
-def _rank(count: int) -> int:
+def tail(points: list[Point], fixed_ms: float, per_token_ms: float) -> float:
+    """The 99th percentile of what points take beyond a line, in ms; not below 0."""
+    excess = sorted([took - fixed_ms - per_token_ms * size for size, took in points])
     # The largest of fewer than a hundred is no percentile: one stall would speak for all.
-    return count - 1 if count < PER_OCTAVE else count - 1 - math.ceil(count / 100)
-
-
-def _mean(values: list[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def _least_squares(points: list[Point]) -> Point:
-    size, took = _mean([n for n, _ in points]), _mean([ms for _, ms in points])
-    spread = math.fsum((n - size) ** 2 for n, _ in points)
-    slope = math.fsum((n - size) * (ms - took) for n, ms in points) / spread
-    if slope < 0.0:
-        return took, 0.0
-    fixed = took - slope * size
-    if fixed < 0.0:
-        return 0.0, math.fsum(n * ms for n, ms in points) / math.fsum(n * n for n, _ in points)
-    return fixed, slope
+    count = len(excess)
+    rank = count - 1 if count < PER_OCTAVE else count - 1 - math.ceil(count / 100)
+    return max(0.0, round(excess[rank], 6))

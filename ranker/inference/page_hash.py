@@ -6,7 +6,8 @@ new version: with the chain, whatever would change a page's content changes its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -54,7 +55,7 @@ def root(scope: Scope, start: int) -> bytes:
     return blake2b(_framed([*parts, b"%d" % start]), digest_size=DIGEST_BYTES, person=b"root").digest()
 
 
-def chain(parent: bytes, events: Iterable[bytes]) -> bytes:
+def chain(parent: bytes, events: Sequence[bytes]) -> bytes:
     """The name of the page with these events after the page named `parent`."""
     return blake2b(parent + _framed(events), digest_size=DIGEST_BYTES, person=b"page").digest()
 
@@ -65,15 +66,15 @@ def names(scope: Scope, start: int, events: Sequence[bytes], page_tokens: int) -
     Raises:
         InvalidSize: an event is not bytes.
     """
-    for event in events:
-        if not isinstance(event, bytes):
-            raise InvalidSize(f"an event must be bytes that encode all the model reads of it, not {event!r}")
+    if not set(map(type, events)) <= {bytes}:
+        wrong = next(event for event in events if type(event) is not bytes)
+        raise InvalidSize(f"an event must be bytes that encode all the model reads of it, not {wrong!r}")
     found = [root(scope, start)]
     for end in range(page_tokens, len(events) + 1, page_tokens):
         found.append(chain(found[-1], events[end - page_tokens : end]))
     return found
 
 
-def _framed(parts: Iterable[bytes]) -> bytes:
-    """Each part after its length: ab, c is not a, bc."""
-    return b"".join(piece for part in parts for piece in (len(part).to_bytes(8, "little"), part))
+def _framed(parts: Sequence[bytes]) -> bytes:
+    """Count and lengths first: ab, c is not a, bc."""
+    return struct.pack(f"<{len(parts) + 1}Q", len(parts), *map(len, parts)) + b"".join(parts)

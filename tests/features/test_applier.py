@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from features import rebuild as rebuilding
 from features import rows
 from features.applier import Applier
 from features.applier_settings import ApplierSettings
@@ -186,6 +187,59 @@ def test_a_store_that_goes_back_in_time_is_taken_over_from_there(tmp_path: Path)
         await again.recover()
         again.close()
         assert (again.counts.rebuilds, again.counts.take_overs) == (0, 1)
+        await assert_holds_the_log(store, tmp_path)
+
+    run(work())
+
+
+class RewindingStore(MemoryStore):
+    """A server that dies with a commit on its way, and is back with an older snapshot before it arrives."""
+
+    def __init__(self, snapshot_at: int, rewind_at: int) -> None:
+        super().__init__()
+        self._snapshot_at, self._rewind_at = snapshot_at, rewind_at
+        self._commits = 0
+
+    async def commit(self, commit: Commit) -> None:
+        self._commits += 1
+        if self._commits == self._rewind_at:
+            self._rows, self._cells, self._applied = self._snapshot
+        await super().commit(commit)
+        if self._commits == self._snapshot_at:
+            self._snapshot = dict(self._rows), dict(self._cells), self._applied
+
+
+@pytest.mark.parametrize("snapshot_at", [6, 8])
+def test_a_batch_is_never_committed_to_a_store_that_went_back_meanwhile(snapshot_at: int, tmp_path: Path) -> None:
+    write_log(tmp_path, EventStream(13).take(400))
+
+    async def work() -> None:
+        store = RewindingStore(snapshot_at, 10)
+        applier = applier_of(tmp_path, store, durable=lambda: 0)
+        await applier.recover()
+        applier._durable = lambda: 400
+        await running(applier, 400)
+        assert (applier.counts.rebuilds, applier.counts.take_overs) == (1, 1)
+        await assert_holds_the_log(store, tmp_path)
+
+    run(work())
+
+
+@pytest.mark.parametrize("snapshot_at", [1, 2, 5])
+def test_a_filling_that_goes_back_to_a_part_of_itself_is_not_taken_for_whole(
+    snapshot_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log(tmp_path, EventStream(14).take(300))
+    monkeypatch.setattr(rebuilding, "CHUNK_ROWS", 20)
+
+    async def work() -> None:
+        store = RewindingStore(snapshot_at, 8)
+        with pytest.raises(StoreUnavailable):
+            await rebuild(tmp_path, store, "broken")
+        applier = applier_of(tmp_path, store)
+        await applier.recover()
+        applier.close()
+        assert applier.counts.rebuilds == 1
         await assert_holds_the_log(store, tmp_path)
 
     run(work())

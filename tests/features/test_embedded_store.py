@@ -39,6 +39,11 @@ def server_pid(path: Path) -> int:
     return int(next(line for line in lines if line.startswith("process_id:")).partition(":")[2])
 
 
+def row_keys(path: Path) -> set[str]:
+    """Keys of rows that a server holds, without the store's prefix."""
+    return {line.removeprefix("na:") for line in ask(path, "KEYS na:?:*").split("\r\n") if line.startswith("na:")}
+
+
 def answers(path: Path) -> bool:
     try:
         return ask(path, "PING").startswith("+PONG")

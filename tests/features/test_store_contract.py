@@ -15,7 +15,7 @@ from features.embedded_store import EmbeddedServer
 from features.errors import StoreUnavailable
 from features.memory_store import MemoryStore
 from features.redis_store import RedisStore
-from features.store import Commit, FeatureStore, Snapshot
+from features.store import ABSENT, Commit, FeatureStore, Snapshot
 
 GENEROUS_MS = 10_000.0
 HOSTILE = ["", "a b", "a\nb", "\r\n", "\x1f", "a\x1fb", "\x00", "*", "a[b]?\\*", "😀", "ümlaut", "\ud800", "x" * 5000]
@@ -116,6 +116,23 @@ def test_cells_of_any_name_come_back_as_they_were(bench: Bench) -> None:
         assert await store.population() == cells
         await store.commit(Commit(2, cells=dict.fromkeys(cells)))
         assert await store.population() == {}
+
+    bench.run(story)
+
+
+def test_a_commit_on_top_of_something_else_changes_nothing(bench: Bench) -> None:
+    async def story(store: FeatureStore) -> None:
+        for wrong in (0, 5):
+            with pytest.raises(StoreUnavailable, match="applied"):
+                await store.commit(Commit(6, {"u:1": (b"a", 60)}, before=wrong))
+        await store.commit(Commit(5, {"u:1": (b"b", 60)}, before=ABSENT))
+        for wrong in (ABSENT, 0, 4, 6):
+            with pytest.raises(StoreUnavailable, match="applied"):
+                await store.commit(Commit(6, {"u:1": (b"c", 60)}, {("t", "x"): b"1"}, before=wrong))
+        assert await store.read(["u:1"]) == Snapshot(5, (b"b",))
+        assert await store.population() == {}
+        await store.commit(Commit(6, {"u:1": (b"d", 60)}, before=5))
+        assert await store.read(["u:1"]) == Snapshot(6, (b"d",))
 
     bench.run(story)
 

@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from features import rows
 from features.errors import LogUnavailable, StoreTimeout, StoreUnavailable
 from features.events import MAX_STRING, FeedbackEvent, InteractionEvent
 from features.memory_store import MemoryStore
 from features.store import Snapshot
 from ranker.errors import Conflict, NotFound, ServiceUnavailable
 from ranker.stages.explore import Explore
+from ranker.types import RankRequest
 from tests.ranker.online import Desk, run, service, specs_of
 
 
@@ -114,6 +116,23 @@ def test_what_was_learned_of_a_user_counts_in_the_next_ranking(tmp_path: Path) -
             await desk.rank()
             moment, _ = desk.model.shown[-1]
             assert moment.known.user is not None and moment.known.user.row.history[0].action == action
+
+    run(work())
+
+
+def test_the_life_of_a_row_is_judged_by_the_rankings_own_time(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with service(tmp_path) as desk:
+            await desk.post(desk.event(session="s1"))
+            await desk.applied()
+            reader, born_s = desk.running.service.owners.reader, desk.clock.now_s()
+            request = msgspec.convert({"user": "u1", "session": "s1", "context": {}}, RankRequest)
+            desk.clock.advance(rows.SESSION_LIFE_S / 2)  # what the clock says by now is another matter
+            for age_s, alive in ((rows.SESSION_LIFE_S, True), (rows.SESSION_LIFE_S + 0.001, False)):
+                known, degraded = await reader.read(request, born_s + age_s, 1000.0)
+                assert degraded == ()
+                assert (known.session is not None) == alive
+                assert known.user is not None
 
     run(work())
 

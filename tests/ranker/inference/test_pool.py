@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from ranker.inference.memory_errors import DeviceMissing, InvalidSize, LeaseErro
 from ranker.inference.pool import MemoryPool, PoolExhausted
 
 MIB = 1 << 20
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -206,3 +210,28 @@ def test_free_runs_are_exactly_the_bytes_not_taken(capacity: int, calls: list[tu
         edges = np.flatnonzero(np.diff(np.concatenate(([0], free, [0]))))
         assert runs.runs() == [(int(a), int(b - a)) for a, b in edges.reshape(-1, 2)]  # longest runs, all joined
         assert runs.largest == max((int(b - a) for a, b in edges.reshape(-1, 2)), default=0)
+
+
+def test_pool_pages_and_profile_work_without_torch() -> None:
+    script = """
+import sys
+sys.modules["torch"] = None
+from ranker.inference.kv_spec import KvSpec
+from ranker.inference import kv_formats, kv_pages, page_store
+from ranker.inference.pages import PageConfig, Pages, Scope
+from ranker.inference.pool import MemoryPool
+from ranker.inference.profile import profile
+from ranker.inference.workspace import Workspaces
+
+pool, pages = MemoryPool(limit_bytes=1 << 20), Pages(PageConfig(pages=4, tails=2))
+with Workspaces(pool, 4096).batch() as work, pages.open(Scope("m", "s", "int8", "u"), [b"e"] * 40) as history:
+    work.array("x", (8,))
+    history.commit()
+assert KvSpec("int8", 1, 64).page_bytes and profile(pool, pages).capacity_bytes
+try:
+    MemoryPool(limit_bytes=1 << 20, device="cuda")
+except Exception as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, timeout=60, check=True)
+    assert done.stdout.decode().strip() == "device 'cuda' needs torch, which is not installed"

@@ -33,7 +33,9 @@ def test_a_read_gets_the_stores_timeout_or_half_of_what_is_left(left_ms: float, 
 
 def test_a_reader_that_does_not_keep_its_time_is_left_alone() -> None:
     class Stuck:
-        async def read(self, request: RankRequest, now_s: float, timeout_ms: float) -> tuple[Known, tuple[Degraded, ...]]:
+        async def read(
+            self, request: RankRequest, now_s: float, timeout_ms: float
+        ) -> tuple[Known, tuple[Degraded, ...]]:
             await asyncio.sleep(60)
             raise AssertionError
 
