@@ -29,17 +29,18 @@ class Displacement:
         self._config = config
         self._room = room
 
-    def over(self, newcomer: Waiting) -> tuple[int, int]:
-        """(tokens, requests) that must leave for it; none above 0 if it fits."""
+    def is_over(self, newcomer: Waiting) -> bool:
+        """Whether it does not fit."""
         config, room = self._config, self._room
-        return room.tokens + newcomer.tokens - config.max_queue_tokens, len(room) + 1 - config.max_queue_requests
+        return len(room) >= config.max_queue_requests or room.tokens + newcomer.tokens > config.max_queue_tokens
 
     def victims(self, newcomer: Waiting, start_ms: float) -> list[Waiting] | None:
         """Who leaves for it, the device being free at `start_ms`; None if it must go itself."""
         queues = self._room.queues
         rank = PRIORITIES.index(newcomer.lane.priority)
         lower = [queues[priority] for priority in reversed(PRIORITIES[rank + 1 :])]
-        tokens, requests = self.over(newcomer)
+        tokens = self._room.tokens + newcomer.tokens - self._config.max_queue_tokens
+        requests = len(self._room) + 1 - self._config.max_queue_requests
         with closing(self._all_worst_first(lower, start_ms)) as below:
             if sum(q.tokens for q in lower) >= tokens and sum(q.requests for q in lower) >= requests:
                 return _enough(below, tokens, requests)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from ranker.inference.cost import CostModel
-from ranker.inference.lane import Lane, PriorityQueue
+from ranker.inference.lane import Model, PriorityQueue
 from ranker.inference.room import Room
 from ranker.inference.scheduler_config import SchedulerConfig
 from ranker.inference.waiting import Waiting
 
-Loads = dict[str, tuple[CostModel, float, float]]
+Loads = dict[Model, tuple[float, float]]
 
 
 class Forecast:
@@ -22,62 +22,55 @@ class Forecast:
     """
 
     def __init__(self, config: SchedulerConfig, room: Room) -> None:
-        self._config = config
+        self._most_tokens, self._most_requests = config.max_batch_tokens, config.max_batch_requests
         self._room = room
+        share, queues = config.normal_share, room.queues
+        # Per priority, the other queues, and how many of their tokens may pass for each of its own.
+        self._others: dict[str, tuple[tuple[PriorityQueue, float], ...]] = {
+            "premium": ((queues["normal"], share / (1.0 - share) if share < 1.0 else math.inf),),
+            "normal": ((queues["premium"], (1.0 - share) / share if share > 0.0 else math.inf),),
+            "shadow": ((queues["premium"], math.inf), (queues["normal"], math.inf)),
+        }
 
     def end_ms(self, newcomer: Waiting, start_ms: float) -> float:
         """When it would end, the device being free at `start_ms`."""
-        loads: Loads = {}
-        own_tokens = self._ahead(loads, newcomer)
-        model = newcomer.lane.model
-        _add(loads, newcomer.lane, newcomer.tokens, 1)
-        for queue, ratio in self._others(newcomer.lane.priority):
+        key_ms, priority, own = newcomer.key_ms, newcomer.lane.priority, newcomer.tokens
+        loads: Loads = {newcomer.lane.model: (own, 1)}
+        for lane in self._room.queues[priority].lanes.values():
+            tokens, requests = lane.line.before(key_ms)
+            if requests:
+                own += tokens
+                _add(loads, lane.model, tokens, requests)
+        for queue, ratio in self._others[priority]:
             if queue.tokens:
-                part = min(1.0, ratio * (own_tokens + newcomer.tokens) / queue.tokens)
+                part = min(1.0, ratio * own / queue.tokens)
                 for lane in queue.lanes.values():
-                    _add(loads, lane, part * lane.line.tokens, math.ceil(part * lane.line.requests))
-        assert model.key in loads
-        return start_ms + sum(self.work_ms(*load) for load in loads.values())
+                    _add(loads, lane.model, part * lane.line.tokens, math.ceil(part * lane.line.requests))
+        return start_ms + self._total_ms(loads)
 
     def drain_ms(self) -> float:
         """How long all that waits would take."""
         loads: Loads = {}
         for lane in self._room.lanes():
-            _add(loads, lane, lane.line.tokens, lane.line.requests)
-        return sum(self.work_ms(*load) for load in loads.values())
+            _add(loads, lane.model, lane.line.tokens, lane.line.requests)
+        return self._total_ms(loads)
 
-    def work_ms(self, cost: CostModel, tokens: float, requests: float) -> float:
-        """How long these take in batches as full as their mean size allows."""
-        limit = self._config.max_batch_tokens
-        per_batch = min(self._config.max_batch_requests, max(1, limit * requests // tokens))
+    def _total_ms(self, loads: Loads) -> float:
+        total = 0.0
+        for model, (tokens, requests) in loads.items():
+            total += self._work_ms(model.cost, tokens, requests) if requests else 0.0
+        return total
+
+    def _work_ms(self, cost: CostModel, tokens: float, requests: float) -> float:
+        # Batches as full as the mean size allows.
+        per_batch = min(self._most_requests, max(1, self._most_tokens * requests // tokens))
         if requests <= per_batch:
             return cost.predict(tokens)
         before = math.ceil(requests / per_batch) - 1
         full = tokens * per_batch / requests
         return before * cost.predict(full) + cost.predict(tokens - before * full)
 
-    def _ahead(self, loads: Loads, newcomer: Waiting) -> int:
-        total = 0
-        for lane in self._room.queues[newcomer.lane.priority].lanes.values():
-            tokens, requests = lane.line.before(newcomer.key_ms)
-            if requests:
-                _add(loads, lane, tokens, requests)
-                total += tokens
-        return total
 
-    def _others(self, priority: str) -> list[tuple[PriorityQueue, float]]:
-        queues, share = self._room.queues, self._config.normal_share
-        if priority == "premium":
-            return [(queues["normal"], share / (1.0 - share) if share < 1.0 else math.inf)]
-        if priority == "normal":
-            return [(queues["premium"], (1.0 - share) / share if share > 0.0 else math.inf)]
-        return [(queues["premium"], math.inf), (queues["normal"], math.inf)]
-
-
-def _add(loads: Loads, lane: Lane, tokens: float, requests: float) -> None:
-    key = lane.model.key
-    if key in loads:
-        cost, more_tokens, more_requests = loads[key]
-        loads[key] = (cost, tokens + more_tokens, requests + more_requests)
-    elif requests:
-        loads[key] = (lane.model.cost, tokens, requests)
+def _add(loads: Loads, model: Model, tokens: float, requests: float) -> None:
+    held = loads.get(model)
+    loads[model] = (tokens, requests) if held is None else (tokens + held[0], requests + held[1])

@@ -195,9 +195,10 @@ class Scheduler:
         return Rejection(waiting.request.request_id, "deadline", retry)
 
     def _make_room(self, newcomer: Waiting, start: float, now: float) -> list[Rejection] | None:
-        if max(self._displacement.over(newcomer)) > 0:
-            self._expire(now)
-        if max(self._displacement.over(newcomer)) <= 0:
+        if not self._displacement.is_over(newcomer):
+            return []
+        self._expire(now)
+        if not self._displacement.is_over(newcomer):
             return []
         victims = self._displacement.victims(newcomer, start)
         if victims is None:

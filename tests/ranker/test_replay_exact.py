@@ -6,6 +6,7 @@ import asyncio
 import base64
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ from features.rows import SessionRow, User
 from features.state import RowSet, State
 from features.store import Commit, Snapshot
 from ranker.clock import ManualClock
+from ranker.pipeline import Pipeline
+from ranker.scored_pool import ScoredPool
 from tests.ranker.online import ACTIONS, Desk, VectorModel, run, service, specs_of
 
 DAY_S = 86400.0
@@ -220,3 +223,42 @@ def test_a_day_on_a_real_server_replays_to_the_bit(tmp_path: Path) -> None:
         assert_replays(tmp_path / "log", least=40)
 
     run(work())
+
+
+def test_what_may_not_be_offered_leaves_no_trace_in_the_vectors_of_the_rest(tmp_path: Path) -> None:
+    actions = {**ACTIONS, "crop": {"entity_types": ["image"], "max_target_age_s": 60.0}}
+
+    async def work() -> None:
+        async with service(tmp_path, actions=actions, epsilon=1.0) as desk:
+            await desk.post(*[desk.event(action="crop") for _ in range(5)], desk.event(action="share"))
+            await desk.applied()
+            pair = await both_ways(desk)
+            assert np.array_equal(*pair, equal_nan=True)
+            assert_replays(desk.logdir, least=2)
+
+            decisions = desk.running.service.owners.decisions
+            decisions.pipeline = unjudged(decisions.pipeline)
+            without, beside = await both_ways(desk)
+            assert not np.array_equal(without, beside, equal_nan=True), "the best of all would be among them"
+
+    run(work())
+
+
+async def both_ways(desk: Desk) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The logged vectors of two candidates: alone, and asked for beside one whose target is too old."""
+    context = {"surface": "chat", "entities": [{"id": "1", "type": "image", "time": desk.time(500.0)}]}
+    rest = [{"action": "share"}, {"action": "learn"}]
+    found = []
+    for candidates in (rest, [{"action": "crop", "target": "image:1"}, *rest]):
+        answer = await desk.rank(context=context, candidates=candidates)
+        assert {item.action for item in answer.items} == {"share", "learn"}
+        event = desk.rankings()[-1]
+        used = np.frombuffer(base64.b64decode(event.features or ""), "<f4").reshape(-1, len(COLUMNS))
+        found.append(used[[action != "crop" for action, _, _ in event.pool or ()]])
+    return found[0], found[1]
+
+
+def unjudged(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with nothing judged before light."""
+    stages = (replace(stage, judges=()) if isinstance(stage, ScoredPool) else stage for stage in pipeline.stages)
+    return replace(pipeline, stages=tuple(stages))
