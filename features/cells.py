@@ -53,7 +53,7 @@ class CounterTable:
         self.limit = limit
         self.slots: dict[str, int] = {}
         self.names: list[str] = []
-        self.values: Cells = np.zeros((4, WIDTH))
+        self.values: Cells = np.zeros((4, WIDTH))  # the last row is never used: it is the cell of whatever has none
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -73,14 +73,14 @@ class CounterTable:
             return None
         return self._stalest()
 
-    def gather(self, actions: Sequence[str]) -> Cells:
-        """Cells [actions, WIDTH], zero where there is none; a copy."""
-        slots = self.slots
-        if not slots:
-            return np.zeros((len(actions), WIDTH))
-        found = np.fromiter(map(slots.get, actions, repeat(-1)), np.int64, len(actions))
-        cells = self.values[found]
-        cells[found < 0] = 0.0
+    def gather(self, actions: Sequence[str], out: Cells | None = None) -> Cells:
+        """Cells [actions, WIDTH], zero where there is none; a copy.
+
+        Args:
+            out: filled and returned where given.
+        """
+        found = np.fromiter(map(self.slots.get, actions, repeat(-1)), np.int64, len(actions))
+        cells: Cells = self.values.take(found, axis=0, out=out, mode="wrap")  # -1 wraps to the last row
         return cells
 
     def cell(self, action: str) -> Cells | None:
@@ -117,7 +117,8 @@ class CounterTable:
         table.slots = {action: slot for slot, action in enumerate(actions)}
         if len(cells) != len(table.slots) * CELL_BYTES:
             raise ValueError(f"{len(cells)} bytes are not {len(actions)} cells of {CELL_BYTES}")
-        table.values = np.frombuffer(cells, dtype="<f8").reshape(-1, WIDTH).copy()
+        table.values = np.zeros((len(table.slots) + 1, WIDTH))
+        table.values[:-1] = np.frombuffer(cells, dtype="<f8").reshape(-1, WIDTH)
         return table
 
     def _slot(self, action: str) -> int:
@@ -127,7 +128,7 @@ class CounterTable:
         if self.limit and len(self.slots) >= self.limit:
             self._remove(self._stalest())
         slot = len(self.slots)
-        if slot == len(self.values):
+        if slot == len(self.values) - 1:
             self.values = np.concatenate([self.values, np.zeros((max(4, slot), WIDTH))])
         self.values[slot] = 0.0
         self.slots[action] = slot

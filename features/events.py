@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
@@ -162,12 +162,15 @@ Event = ActionEvent | UserEvent | InteractionEvent | RankingEvent | FeedbackEven
 
 _decoder = msgspec.json.Decoder(Event)
 _encoder = msgspec.json.Encoder()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _YEAR_STARTS_S = {1: -62_135_596_800.0, 1970: 0.0}
+_YEAR_10000_S = 253_402_300_800.0
 
 
 def to_seconds(time: datetime) -> float:
     """Unix seconds rounded to the millisecond that the log keeps."""
-    return round(time.timestamp() * 1000.0) / 1000.0
+    return _milliseconds(time) / 1000.0
 
 
 def from_seconds(time_s: float) -> datetime:
@@ -179,7 +182,12 @@ def from_seconds(time_s: float) -> datetime:
 
 def format_time(time: datetime) -> str:
     """`2020-05-24T09:30:00.125Z`."""
-    return from_seconds(time.timestamp()).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return from_seconds(_milliseconds(time) / 1000.0).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _milliseconds(time: datetime) -> int:
+    """Nearest whole milliseconds since 1970, in whole numbers: a float is microseconds off in far years."""
+    return ((time - _EPOCH) // _MICROSECOND + 500) // 1000
 
 
 def decode_event(line: bytes | str) -> Event:
@@ -235,9 +243,17 @@ def _check(event: Event) -> None:
                 _check_time(entity.time, f"$.context.entities[{place}].time")
 
 
+def writable(time: datetime, first_year: int = 1) -> bool:
+    """Whether a time can be written in UTC, to the millisecond: what cannot be written cannot be logged.
+
+    Args:
+        first_year: 1970 for what happened; something in a context may be older than Unix.
+    """
+    return _YEAR_STARTS_S[first_year] <= to_seconds(time) < _YEAR_10000_S
+
+
 def _check_time(time: datetime, path: str, first_year: int = 1) -> None:
-    """Something in the context may be older than Unix; what cannot be written in UTC cannot be logged."""
-    if not _YEAR_STARTS_S[first_year] <= to_seconds(time) < 253_402_300_800.0:
+    if not writable(time, first_year):
         raise EventError("invalid", f"time {time} is outside {first_year} to 9999 - at `{path}`")
 
 
@@ -258,7 +274,7 @@ def _check_fields(value: Any, depth: int, path: str) -> None:
     """Deeper or larger values could be read but neither written again nor packed."""
     kind = type(value)
     if kind is int and not MIN_INTEGER <= value <= MAX_INTEGER:
-        raise EventError("invalid", f"an integer of {value.bit_length()} bits is more than 64 - at `{path}`")
+        raise EventError("invalid", f"an integer of {value.bit_length()} bits does not fit in 64 - at `{path}`")
     if kind is not dict and kind is not list:
         return
     if not depth:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from features.events import Context
 from features.population import PopulationView
 from features.rows import SessionRow, User
 from features.situation import situation_keys
+from features.situation_cells import SituationCells
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -52,27 +55,47 @@ class Moment:
     targets: tuple[str | None, ...]
     specs: tuple[ActionSpec | None, ...]
     text_scores: NDArray[np.float64] | None = None
-    _gathered: dict[str, Cells] = field(default_factory=dict, repr=False, compare=False)
+    _gathered: dict[Callable[[Moment], Any], Any] = field(default_factory=dict, repr=False, compare=False)
 
-    @cached_property
+    def once(self, make: Callable[[Moment], T]) -> T:
+        """What `make` gives for this moment, computed for the first who asks; it must not read text scores."""
+        found: T | None = self._gathered.get(make)
+        if found is None:
+            found = self._gathered[make] = make(self)
+        return found
+
+    @property
     def keys(self) -> Mapping[str, str]:
         """Population table keys by family."""
-        return situation_keys(self.context, self.known.session)
+        return self.once(_keys)
+
+    @property
+    def tables(self) -> SituationCells:
+        """Cells of all the situation's tables."""
+        return self.once(_tables)
 
     def population(self, family: str) -> Cells:
-        """Cells [candidates, WIDTH] of the family's table; read once per request."""
-        cells = self._gathered.get(family)
-        if cells is None:
-            cells = self._gathered[family] = self.known.population.gather(self.keys[family], self.actions)
-        return cells
+        """Cells [candidates, WIDTH] of the family's table."""
+        return self.tables.of(family)
 
     def total(self, family: str) -> Cells:
         """The cell [WIDTH] over all actions of the family's table."""
-        return self.known.population.total(self.keys[family])
+        return self.tables.total(family)
 
-    @cached_property
+    @property
     def personal(self) -> Cells:
         """Cells [candidates, WIDTH] of the user's own counters."""
-        if self.known.user is None:
-            return np.zeros((len(self.actions), WIDTH))
-        return self.known.user.counters.gather(self.actions)
+        return self.once(_personal)
+
+
+def _keys(moment: Moment) -> Mapping[str, str]:
+    return situation_keys(moment.context, moment.known.session)
+
+
+def _tables(moment: Moment) -> SituationCells:
+    return SituationCells(moment.known.population, moment.keys, moment.actions)
+
+
+def _personal(moment: Moment) -> Cells:
+    user = moment.known.user
+    return np.zeros((len(moment.actions), WIDTH)) if user is None else user.counters.gather(moment.actions)

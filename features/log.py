@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from features.log_cursor import Problem, Problems, RawLine
 from features.log_lock import held_partition
-from features.log_reader import LogTail, decode_line, read_lines, read_log
+from features.log_reader import LogTail, decode_line, last_lines, read_lines, read_log
 from features.log_segments import MAX_LINE_BYTES, SEGMENT_BYTES, partition_folder
 from features.log_writer import FileCalls, LogWriter
 
@@ -23,6 +23,7 @@ __all__ = [
     "RawLine",
     "decode_line",
     "held_partition",
+    "last_lines",
     "partition_folder",
     "read_lines",
     "read_log",

@@ -38,6 +38,9 @@ class Problem(NamedTuple):
     offset: int
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.segment}:{self.line}: {self.reason}"
+
 
 @dataclass
 class Problems:

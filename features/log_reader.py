@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from features.errors import EventError
+from features.errors import EventError, LogError
 from features.events import Event, decode_event
-from features.log_cursor import LineCursor, Problem, Problems, RawLine
+from features.log_cursor import LineCursor, Problem, Problems, RawLine, find_segments
+from features.log_segments import segment_path
 
 _CUT_JSON = "Input data was truncated"
 
@@ -33,6 +34,36 @@ def read_lines(
         cursor.report_torn_tail()
     finally:
         cursor.close()
+
+
+def last_lines(logdir: Path, max_bytes: int, partition: int = 0) -> Iterator[bytes]:
+    """Complete lines within about the last `max_bytes` of a partition, oldest first, however long the log is.
+
+    Raises:
+        LogError: there is no log in `logdir`, or it cannot be read.
+    """
+    folder, segments = find_segments(logdir, partition)
+    parts: list[tuple[Path, int]] = []
+    try:
+        for path in (segment_path(folder, first) for first in reversed(segments)):
+            size = path.stat().st_size
+            parts.append((path, max(0, size - max_bytes)))
+            max_bytes -= size
+            if max_bytes <= 0:
+                break
+        for path, start in reversed(parts):
+            yield from _lines_after(path, start)
+    except OSError as error:
+        raise LogError(f"{folder} cannot be read: {error.strerror or error}") from error
+
+
+def _lines_after(path: Path, start: int) -> Iterator[bytes]:
+    """Without the one that `start` is in the middle of, and without a torn one."""
+    with path.open("rb") as file:
+        if start:
+            file.seek(start - 1)
+            file.readline()
+        yield from (line[:-1] for line in file if line.endswith(b"\n"))
 
 
 def read_log(

@@ -1,7 +1,7 @@
 """From feedback to outcomes: what an accept, completion, dismissal or undo of an offered item counts as.
 
 The one place that decides it, for the online counters and for labels alike. Each outcome of an item counts
-once however often it is reported.
+once however often it is reported; only what was accepted again after it had been taken back counts again.
 """
 
 from __future__ import annotations
@@ -42,8 +42,11 @@ def _kinds(item: OfferedItem, feedback: FeedbackEvent) -> list[str]:
     if feedback.type == "seen":
         return _once(item, SEEN, "seen")
     if feedback.type == "accept":
+        if feedback.time_s >= item.accepted_s:  # an accept that comes late was taken back already
+            item.bits &= ~_taken_back(item)
         return _accept(item, feedback.time_s)
     if feedback.type == "complete":
+        item.bits &= ~_taken_back(item)  # whenever it came: what was carried through was no accident
         return [*_accept(item, feedback.time_s), *_once(item, COMPLETED, "completed")]
     return _withdraw(item, feedback)
 
@@ -59,8 +62,14 @@ def _withdraw(item: OfferedItem, feedback: FeedbackEvent) -> list[str]:
     """A dismiss or undo: an accident when it follows the accept at once, else a dismissal (an undo is none)."""
     gap_s = feedback.time_s - item.accepted_s
     if item.bits & ACCEPTED and not item.bits & COMPLETED and 0.0 <= gap_s <= ACCIDENTAL_WINDOW_S:
+        item.accepted_s = feedback.time_s
         return _once(item, UNDONE, "undone")
     return _once(item, DISMISSED, "dismissed") if feedback.type == "dismiss" else []
+
+
+def _taken_back(item: OfferedItem) -> int:
+    """The bits of an accident: without them the item is as it was before it."""
+    return ACCEPTED | UNDONE if item.bits & UNDONE else 0
 
 
 def _once(item: OfferedItem, bit: int, kind: str) -> list[str]:

@@ -143,7 +143,7 @@ class PopulationView:
         self._population = population
         self._offset = offset
         self._sealed = -1
-        self._before: Mapping[CellName, Cells | None] = {}
+        self._before: dict[str, dict[str, Cells | None]] = {}
 
     @property
     def exact(self) -> bool:
@@ -152,37 +152,47 @@ class PopulationView:
 
     def gather(self, key: str, actions: Sequence[str]) -> Cells:
         """Cells [actions, WIDTH] of a table, zero where there is none."""
+        return self.gather_all((key,), actions)[0]
+
+    def gather_all(self, keys: Sequence[str], actions: Sequence[str]) -> Cells:
+        """Cells [keys, actions, WIDTH] of several tables."""
         self._refresh()
-        table = self._population.tables.get(key)
-        cells = table.gather(actions) if table is not None else np.zeros((len(actions), WIDTH))
-        if self._before:
-            self._restore(key, actions, cells)
+        cells = np.empty((len(keys), len(actions), WIDTH))
+        tables = self._population.tables
+        for key, out in zip(keys, cells, strict=True):
+            table = tables.get(key)
+            if table is None:
+                out.fill(0.0)
+            else:
+                table.gather(actions, out)
+            if key in self._before:
+                _restore(self._before[key], actions, out)
         return cells
 
     def total(self, key: str) -> Cells:
         """The cell [WIDTH] over all actions of a table."""
-        self._refresh()
-        if self._before:
-            restored: Cells = self.gather(key, (ANY,))[0]
-            return restored
-        table = self._population.tables.get(key)
-        cell = table.cell(ANY) if table is not None else None
-        return np.zeros(WIDTH) if cell is None else cell
+        total: Cells = self.gather(key, (ANY,))[0]
+        return total
 
     def actions(self, key: str) -> list[str]:
         """Actions with a cell in a table now."""
         return [action for action in self._population.tables.get(key, ()) if action != ANY]
 
     def _refresh(self) -> None:
-        if self._sealed != self._population.offset:
-            self._before = self._population.before(self._offset)
-            self._sealed = self._population.offset
+        if self._sealed == self._population.offset:
+            return
+        self._before = {}
+        for (key, action), cell in self._population.before(self._offset).items():
+            self._before.setdefault(key, {})[action] = cell
+        self._sealed = self._population.offset
 
-    def _restore(self, key: str, actions: Sequence[str], cells: Cells) -> None:
-        for row, action in enumerate(actions):
-            if (key, action) in self._before:
-                cell = self._before[key, action]
-                cells[row] = 0.0 if cell is None else cell
+
+def _restore(before: Mapping[str, Cells | None], actions: Sequence[str], cells: Cells) -> None:
+    """Puts a table's cells [actions, WIDTH] back to what they were."""
+    for row, action in enumerate(actions):
+        if action in before:
+            cell = before[action]
+            cells[row] = 0.0 if cell is None else cell
 
 
 def _limit(key: str) -> int:

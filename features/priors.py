@@ -16,6 +16,7 @@ from features.cells import ACCEPTED, SELF, Cells
 from features.known import Moment
 from features.population import EVERYTHING
 from features.situation import PRIOR_CHAIN
+from features.situation_cells import PLACE
 
 PARENT_WEIGHT = 2.0
 
@@ -28,17 +29,30 @@ def useful(cells: Cells) -> Shares:
 
 
 def back_off(moment: Moment, chain: Sequence[str] = PRIOR_CHAIN, parent_weight: float = PARENT_WEIGHT) -> Shares:
-    """The prior [candidates] in (0, 1) after the whole chain."""
-    everything = useful(moment.population(EVERYTHING))
+    """The prior [candidates] in (0, 1) after the whole chain.
+
+    The chain is unrolled into one weighted sum over tables: a table's weight is 1 / (n_c + m) of its own
+    and m / (n_c + m) of every context after it.
+    """
     size = max(len(moment.actions), 1)
-    share = (everything + 1.0) / (float(useful(moment.total(EVERYTHING))) + size)
-    for family in chain:
-        total = float(useful(moment.total(family)))
-        if total > 0.0:
-            share = (useful(moment.population(family)) + parent_weight * share) / (total + parent_weight)
-    return np.asarray(share, np.float64)
+    totals = moment.tables.useful_totals.tolist()
+    weights = np.zeros(len(totals))
+    left = 1.0
+    for place in (PLACE[family] for family in reversed(chain)):
+        if totals[place] > 0.0:
+            weights[place] = left / (totals[place] + parent_weight)
+            left *= parent_weight / (totals[place] + parent_weight)
+    root = weights[PLACE[EVERYTHING]] = left / (totals[PLACE[EVERYTHING]] + size)
+    # Without BLAS, so that every process gets the same bits.
+    prior: Shares = (weights[:, None] * moment.tables.useful).sum(axis=0) + root
+    return prior
+
+
+def prior_of(moment: Moment) -> Shares:
+    """`back_off` along the usual chain, computed once per moment; not to be changed."""
+    return moment.once(back_off)
 
 
 def support(moment: Moment, family: str) -> float:
     """Useful outcomes seen in the moment's context of a family: 0 means never seen."""
-    return float(useful(moment.total(family)))
+    return float(moment.tables.useful_totals[PLACE[family]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from features.batch import apply_event, keep_s, pack_row
 from features.errors import StoreUnavailable
-from features.log import LogTail
+from features.log import LogTail, Problem
 from features.population import Population
 from features.state import Row, RowSet, State, updated_s
 from features.store import ABSENT, Commit, FeatureStore
@@ -42,6 +42,7 @@ class Rebuilt:
         events: of these, those that could be read.
         skipped: events that changed nothing, by reason.
         problems: lines that could not be used, by kind.
+        unusable: the first of them.
     """
 
     population: Population
@@ -52,6 +53,7 @@ class Rebuilt:
     cells: int
     skipped: Mapping[str, int]
     problems: Mapping[str, int]
+    unusable: Sequence[Problem] = ()
 
 
 @dataclass
@@ -65,6 +67,7 @@ class Replayed:
     newest_s: float = 0.0
     last: tuple[bytes, int] | None = None
     problems: Counter[str] = field(default_factory=Counter)
+    unusable: list[Problem] = field(default_factory=list)
 
 
 async def rebuild(
@@ -89,7 +92,7 @@ async def rebuild(
     await asyncio.to_thread(fresh.load, cells, replayed.applied)
     return Rebuilt(
         fresh, generation, replayed.applied, replayed.events, len(kept), len(cells),
-        dict(replayed.state.skipped), dict(replayed.problems),
+        dict(replayed.state.skipped), dict(replayed.problems), replayed.unusable,
     )  # fmt: skip
 
 
@@ -113,7 +116,7 @@ async def replay(logdir: Path, stop: int | None = None, progress: Progress | Non
                 progress(replayed.events, 0)
             await asyncio.sleep(0)
         replayed.applied = tail.offset
-        replayed.problems = tail.problems.counts
+        replayed.problems, replayed.unusable = tail.problems.counts, tail.problems.examples
     return replayed
 
 

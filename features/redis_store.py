@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from features import store_commands as commands
@@ -47,7 +47,8 @@ class RedisStore:
     """The FeatureStore role on a server; made by `connect`.
 
     Reads, claims and puts go through the circuit; commits and the rest do not: their callers have no
-    deadline and try again in their own time. `health` counts. After StoreTimeout or StoreUnavailable
+    deadline and try again in their own time. A write that the server refuses (it is read-only, or full)
+    says nothing of reads, so the circuit stays as it is. `health` counts. After StoreTimeout or StoreUnavailable
     from `commit` its effect is unknown, so read `applied`; should the server come to execute it only
     after another commit went through, it is void (WATCH).
     """
@@ -113,7 +114,7 @@ class RedisStore:
     async def claim(self, key: str, value: bytes, ttl_s: int) -> bytes | None:
         """Sets `key` unless it is there; gives what was there."""
         check_ttl(key, ttl_s)
-        with self._verdict():
+        with self._verdict(writes=True):
             command = commands.set_row(self._layout, key, value, ttl_s, only_if_absent=True)
             found: bytes | None = await self._one("claim", command)
             return found
@@ -121,7 +122,7 @@ class RedisStore:
     async def put(self, key: str, value: bytes, ttl_s: int) -> None:
         """Sets one key."""
         check_ttl(key, ttl_s)
-        with self._verdict():
+        with self._verdict(writes=True):
             await self._one("put", commands.set_row(self._layout, key, value, ttl_s))
 
     async def commit(self, commit: Commit) -> None:
@@ -171,7 +172,10 @@ class RedisStore:
 
     async def _one(self, what: str, command: Command, timeout_ms: float | None = None) -> Any:
         async def work(connection: AbstractConnection) -> Any:
-            return (await exchange(connection, command))[0]
+            try:
+                return (await exchange(connection, command))[0]
+            except ResponseError as error:  # a whole answer, so the connection is as good as before
+                return error
 
         return await self._run(what, work, self._timeout_ms if timeout_ms is None else timeout_ms)
 
@@ -179,7 +183,10 @@ class RedisStore:
         """The one edge at which the driver's errors become ours."""
         try:
             async with asyncio.timeout(timeout_ms / 1000.0), self._lanes.lane() as connection:
-                return await work(connection)
+                result = await work(connection)
+            if isinstance(result, ResponseError):
+                raise result
+            return result
         except (TimeoutError, RedisTimeoutError) as error:
             text = f"{what}: {self._address} did not answer in {timeout_ms:g} ms"
             self.health.last_error = text
@@ -190,7 +197,7 @@ class RedisStore:
             raise StoreUnavailable(text) from error
 
     @contextmanager
-    def _verdict(self, timeout_ms: float | None = None) -> Iterator[None]:
+    def _verdict(self, timeout_ms: float | None = None, *, writes: bool = False) -> Iterator[None]:
         """Asks the circuit, and tells it and `health` how the call ended."""
         if not self.circuit.allow(self._clock()):
             self.health.refused += 1
@@ -203,9 +210,10 @@ class RedisStore:
             hasty = timeout_ms is not None and timeout_ms < self._timeout_ms
             (self.circuit.forget if hasty else self.circuit.failure)(self._clock())
             raise
-        except StoreUnavailable:
+        except StoreUnavailable as error:
             self.health.failures += 1
-            self.circuit.failure(self._clock())
+            refused_write = writes and isinstance(error.__cause__, ResponseError)
+            (self.circuit.forget if refused_write else self.circuit.failure)(self._clock())
             raise
         except BaseException:
             self.circuit.forget(self._clock())

@@ -86,7 +86,11 @@ class SessionRow(msgspec.Struct, array_like=True):
 
 
 class OfferedItem(msgspec.Struct, array_like=True):
-    """An item of a ranking and what has followed: bits of `features.outcomes`."""
+    """An item of a ranking and what has followed: bits of `features.outcomes`.
+
+    Args:
+        accepted_s: when it was accepted, or that was taken back: what came last.
+    """
 
     action: str
     target: str | None

@@ -75,8 +75,8 @@ def _keep(owner: Owner, snapshot: str, command: list[str]) -> int:
         started_s = time.monotonic()
         server = _start(command)
         status = _watch(owner, server)
+        _kill_group(server)
         if status is None:
-            os.kill(server, signal.SIGKILL)
             return os.waitpid(server, 0)[1]
         if not owner.pleased or status == 0:
             return status
@@ -96,8 +96,10 @@ def _start(command: list[str]) -> int:
     _shorten_log()
     server = os.fork()  # this process has one thread, so what follows fork is safe
     if server:
+        _lead_group(server)
         return server
     try:
+        _lead_group(0)
         if prctl is not None:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() == guard:
@@ -107,6 +109,21 @@ def _start(command: list[str]) -> int:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode())
     finally:
         os._exit(127)
+
+
+def _lead_group(pid: int) -> None:
+    """A group of its own, so that a child that writes a snapshot ends with the server; asked for on both sides."""
+    try:  # noqa: SIM105  # importing contextlib would make the start slower
+        os.setpgid(pid, 0)
+    except OSError:
+        pass  # the other side was first
+
+
+def _kill_group(server: int) -> None:
+    try:  # noqa: SIM105
+        os.killpg(server, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass  # nobody is left
 
 
 def _find_prctl() -> Callable[..., int] | None:

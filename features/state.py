@@ -116,10 +116,11 @@ class State:
     def _ranking(self, _offset: int, event: RankingEvent, rowset: RowSet) -> bool:
         user, session = self._both(rowset, event.user, event.session, event.time_s)
         keys = list(situation_keys(event.context, session).values())
-        offered = list(dict.fromkeys(item.action for item in event.items))
+        # Each candidate counts, as each has outcomes of its own; a cap counts how often an action was in a list.
+        offered = [action for action, _ in dict.fromkeys((item.action, item.target) for item in event.items)]
         self.population.credit(credited_keys(keys, "offered"), "offered", offered, event.time_s)
         user.counters.credit("offered", offered, event.time_s)
-        for action in offered:
+        for action in dict.fromkeys(offered):
             user.offered(action, event.time_s)
         items = [OfferedItem(item.action, item.target) for item in event.items]
         key = rows.ranking_key(event.user, event.id)

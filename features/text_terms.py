@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,20 +42,30 @@ class SituationTerms:
     weights: NDArray[np.float32]
 
 
+Part = tuple[str, Terms]
+"""Terms under a salt."""
+
+
+class Group(NamedTuple):
+    """Terms that share a weight."""
+
+    weight: float
+    parts: Sequence[Part]
+
+
 def situation_terms(user: str, context: Context, session: SessionRow | None) -> SituationTerms:
     """All groups; an empty one contributes nothing."""
     session = session or _EMPTY
     fields = " ".join(scalar_fields(context.fields))
     groups = [
-        (WHERE_WEIGHT, _bucket(_where(user, context, fields))),
-        (COURSE_WEIGHT, _bucket(_course(user, fields, session))),
-        (BAG_WEIGHT, _bucket(_bag(fields, session))),
-        (LAST_TEXT_WEIGHT, _last_text(fields, session)),
-        *((TEXT_WEIGHT, _recent(age, said)) for age, said in enumerate(reversed(session.texts))),
+        Group(WHERE_WEIGHT, [("", hash_terms(_where(user, context, fields)))]),
+        Group(COURSE_WEIGHT, [("", hash_terms(_course(user, fields, session)))]),
+        Group(BAG_WEIGHT, [("", hash_terms(_bag(fields, session)))]),
+        Group(LAST_TEXT_WEIGHT, _last_text(fields, session)),
+        *(Group(TEXT_WEIGHT, _recent(age, said)) for age, said in enumerate(reversed(session.texts))),
     ]
     if context.text:
         groups += _context_text(fields, context.text)
-    groups = [(weight, buckets) for weight, buckets in groups if len(buckets)]
     return _join(groups)
 
 
@@ -62,16 +74,24 @@ def simple_terms(context: Context, session: SessionRow | None) -> SituationTerms
     session = session or _EMPTY
     words = [token.word for token in session.tokens[:-5:-1]]
     where = [" ".join(scalar_fields(context.fields)), *(f"{age}|{word}" for age, word in enumerate(words))]
-    last = [_crossed("simple", np.frombuffer(said.words, "<u4")) for said in session.texts[-1:]]
-    text = [_crossed("simple text", text_terms(context.text)[0])] if context.text else []
-    return _join([(1.0, buckets) for buckets in (_bucket(where), *last, *text) if len(buckets)])
+    last = [Group(1.0, [("simple", np.frombuffer(said.words, "<u4"))]) for said in session.texts[-1:]]
+    text = [Group(1.0, [("simple text", text_terms(context.text)[0])])] if context.text else []
+    return _join([Group(1.0, [("", hash_terms(where))]), *last, *text])
 
 
-def _join(groups: list[tuple[float, NDArray[np.uint32]]]) -> SituationTerms:
-    if not groups:
-        return SituationTerms(np.zeros(0, np.uint32), np.zeros(0, np.float32))
-    weights = [np.full(len(buckets), weight / len(buckets) ** 0.5, np.float32) for weight, buckets in groups]
-    return SituationTerms(np.concatenate([buckets for _, buckets in groups]), np.concatenate(weights))
+def _join(groups: Sequence[Group]) -> SituationTerms:
+    """Buckets of all groups' terms: the same word under two salts is two terms."""
+    sizes = [sum([len(terms) for _, terms in group.parts]) for group in groups]
+    parts = [part for group in groups for part in group.parts]
+    weights = [weight / size**0.5 if size else 0.0 for (weight, _), size in zip(groups, sizes, strict=True)]
+    offsets = np.array([_offset(salt) for salt, _ in parts], np.uint32).repeat([len(terms) for _, terms in parts])
+    mixed = (np.concatenate([terms for _, terms in parts]) * _GOLDEN) ^ offsets
+    buckets = (mixed ^ (mixed >> np.uint32(15))) * _MIX >> _SHIFT
+    return SituationTerms(buckets, np.array(weights, np.float32).repeat(sizes))
+
+
+def _offset(salt: str) -> int:
+    return zlib.crc32(salt.encode("utf-8", "surrogatepass")) * _SALT & 0xFFFFFFFF
 
 
 def _where(user: str, context: Context, fields: str) -> list[str]:
@@ -123,46 +143,25 @@ def _since_mention(fields: list[str], tokens: list[Token]) -> list[str]:
     return list(stretch)
 
 
-def _last_text(fields: str, session: SessionRow) -> NDArray[np.uint32]:
+def _last_text(fields: str, session: SessionRow) -> list[Part]:
     if not session.texts:
-        return np.zeros(0, np.uint32)
+        return []
     said = session.texts[-1]
     words, pairs = np.frombuffer(said.words, "<u4"), np.frombuffer(said.pairs, "<u4")
     event = session.tokens[-1].word if session.tokens else ""
-    return np.concatenate(
-        [
-            _crossed("lw", words),
-            _crossed("lp", pairs),
-            _crossed(f"lf {fields}", words),
-            _crossed(f"le {event}", words),
-        ]
-    )
+    return [("lw", words), ("lp", pairs), (f"lf {fields}", words), (f"le {event}", words)]
 
 
-def _recent(age: int, said: SaidText) -> NDArray[np.uint32]:
+def _recent(age: int, said: SaidText) -> list[Part]:
     salt = f"r{age} {said.label}"
-    words = _crossed(salt, np.frombuffer(said.words, "<u4"))
-    if age:
-        return words
-    return np.concatenate([words, _crossed(salt + " 2", np.frombuffer(said.pairs, "<u4"))])
+    words = (salt, np.frombuffer(said.words, "<u4"))
+    return [words] if age else [words, (salt + " 2", np.frombuffer(said.pairs, "<u4"))]
 
 
-def _context_text(fields: str, text: str) -> list[tuple[float, NDArray[np.uint32]]]:
+def _context_text(fields: str, text: str) -> list[Group]:
     words, pairs = text_terms(text)
     whole = hash_terms([text.strip().lower()])
-    crossed = [_crossed("xw", words), _crossed("xp", pairs), _crossed("x=", whole), _crossed(f"xf {fields}", words)]
     return [
-        (CONTEXT_WORD_WEIGHT, np.concatenate(crossed)),
-        (CONTEXT_CHARACTER_WEIGHT, _crossed("xc", character_terms(text))),
+        Group(CONTEXT_WORD_WEIGHT, [("xw", words), ("xp", pairs), ("x=", whole), (f"xf {fields}", words)]),
+        Group(CONTEXT_CHARACTER_WEIGHT, [("xc", character_terms(text))]),
     ]
-
-
-def _bucket(terms: list[str]) -> NDArray[np.uint32]:
-    return _crossed("", hash_terms(terms))
-
-
-def _crossed(salt: str, terms: Terms) -> NDArray[np.uint32]:
-    """Buckets of terms under a salt: the same word in two places is two terms."""
-    offset = np.uint32(zlib.crc32(salt.encode("utf-8", "surrogatepass")) * _SALT & 0xFFFFFFFF)
-    mixed = (terms * _GOLDEN) ^ offset
-    return (mixed ^ (mixed >> np.uint32(15))) * _MIX >> _SHIFT

@@ -60,4 +60,8 @@ def character_terms(text: str) -> Terms:
 def hash_terms(terms: Iterable[str]) -> Terms:
     """CRC-32 of each distinct term in order of first appearance, at most MAX_TERMS."""
     distinct = list(dict.fromkeys(terms))[:MAX_TERMS]
-    return np.array([zlib.crc32(term.encode("utf-8", "surrogatepass")) for term in distinct], np.uint32)
+    try:
+        encoded = list(map(str.encode, distinct))
+    except UnicodeEncodeError:  # half a surrogate pair, as JSON may hold; naming a handler for it costs every term
+        encoded = [term.encode("utf-8", "surrogatepass") for term in distinct]
+    return np.fromiter(map(zlib.crc32, encoded), np.uint32, len(encoded))

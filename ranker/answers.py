@@ -62,6 +62,10 @@ class Service(Protocol):
         """Ranks, logs and answers. `body` as received makes the same id with another body a Conflict."""
         ...
 
+    async def rank_offline(self, request: RankRequest, *, explain: bool) -> RankAnswer:
+        """Ranks for an offline job: no deadline, traffic `replay`, `context.time` is the clock; leaves no trace."""
+        ...
+
     async def ingest(self, events: Sequence[bytes]) -> list[EventAnswer]:
         """Takes raw JSON events, one answer each in order; returns once those accepted are durable.
 
@@ -71,7 +75,7 @@ class Service(Protocol):
         ...
 
     async def put_actions(self, specs: Mapping[str, ActionSpec], *, replace_all: bool = False) -> int:
-        """Adds or replaces entries (or the whole catalogue); in effect and durable when it returns. Gives their number."""
+        """Adds or replaces entries, or the whole catalogue; in effect and durable when it returns. Gives how many."""
         ...
 
     async def delete_action(self, action: str) -> None:

@@ -18,7 +18,7 @@ from features.applier_settings import ApplierSettings
 from features.catalogue import ActionSpec
 from features.catalogue_log import SAVE_AFTER_LINES, LiveCatalogue, load_catalogue
 from features.errors import FeatureError
-from features.log import LogWriter
+from features.log import LogWriter, last_lines
 from features.registry import FINGERPRINT
 from features.store import FeatureStore
 from ranker.catalogue_desk import CatalogueDesk
@@ -45,6 +45,7 @@ from ranker.opening import (
 from ranker.pipeline import Pipeline
 from ranker.policy_config import PolicyConfig
 from ranker.propensity import Exploration
+from ranker.recent_ids import LOG_BYTES, RecentIds, recent_ids
 from ranker.release.registry import Registry
 from ranker.scored_pool import ScoredPool
 from ranker.secret import load_secret
@@ -142,6 +143,7 @@ class _Opened:
     around: Surroundings
     log: LogWriter
     live: LiveCatalogue
+    recent: RecentIds
     store: FeatureStore
     applier: Applier
 
@@ -187,7 +189,8 @@ async def _open(config: ServeConfig, policy: PolicyConfig, around: Surroundings,
         logdir, lambda: log.durable, store, monotonic_ms=around.clock.monotonic_ms, settings=around.applier
     )
     stack.callback(applier.close)
-    return _Opened(config, policy, around, log, live, store, applier)
+    recent = recent_ids(last_lines(logdir, LOG_BYTES), log.end)
+    return _Opened(config, policy, around, log, live, recent, store, applier)
 
 
 async def _start(opened: _Opened, service: OnlineService, stack: AsyncExitStack) -> None:
@@ -252,7 +255,7 @@ def _service(
     owners = Owners(
         decisions=decisions,
         answers=answers,
-        intake=Intake(log, store, clock.now_s, applier.notify),
+        intake=Intake(log, store, clock.now_s, applier.notify, opened.recent),
         catalogue=CatalogueDesk(opened.live, log, clock, new_id, applier.notify),
         users=UserDesk(store, log, applier, answers, clock, new_id),
         reader=reader,

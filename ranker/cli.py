@@ -18,6 +18,8 @@ from typing import Any
 
 from ranker.commands.dates import date_s
 from ranker.commands.errors import CommandError
+from ranker.commands.plan_options import TEXT as PLAN_TEXT
+from ranker.commands.plan_options import add_options as add_plan_options
 
 FORMATS = ("star", "sequences", "jsonl")
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
@@ -25,6 +27,7 @@ FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 EXPECTED = {
     "features.errors": "FeatureError",
     "ranker.errors": "RankerError",
+    "ranker.inference.memory_errors": "PlannedMemoryError",
     "ranker.release.errors": "RegistryError",
     "ranker.safety_text": "TextScorerError",
     "training.errors": "TrainingError",
@@ -88,7 +91,7 @@ def parser() -> ArgumentParser:
     root = ArgumentParser("nextaction", description="Ranks the next actions an app should offer.")
     root.add_argument("--version", action="version", version=f"nextaction {_version()}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_demo, _serve, _import, _validate, _rebuild, _train, _evaluate, _models):
+    for add in (_demo, _serve, _import, _validate, _rebuild, _train, _evaluate, _models, _plan, _profile):
         add(commands)
     return root
 
@@ -209,6 +212,28 @@ def _models(commands: Any) -> None:
             task.add_argument("version", metavar="VERSION", nargs=version or None)
         task.add_argument("--models", type=Path, required=True, metavar="MODELS")
         _reports(task)
+
+
+def _plan(commands: Any) -> None:
+    plan = _add(commands, "plan", PLAN_TEXT, "plan")
+    add_plan_options(plan)
+    _reports(plan)
+
+
+def _profile(commands: Any) -> None:
+    text = (
+        "Where the memory of a running service is: pools, pages, fragmentation, hot spots of the last seconds. "
+        "With --workload, of batches that this command itself runs through a pool, without a service."
+    )
+    profile = _add(commands, "profile", text, "profile")
+    profile.add_argument("--url", default="http://127.0.0.1:8080", help="of the service (default %(default)s)")
+    profile.add_argument(
+        "--seconds", metavar="S", default="60", help="hot spots of the last S, at most 300 (default 60)"
+    )
+    profile.add_argument("--workload", action="store_true", help="run batches of changing shapes here instead")
+    profile.add_argument("--batches", type=_count, default=500, help="of the workload (default 500)")
+    profile.add_argument("--seed", type=int, default=1, help="of the workload (default 1)")
+    _reports(profile)
 
 
 def _add(commands: Any, name: str, text: str, module: str | None = None) -> ArgumentParser:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -36,9 +36,11 @@ from features.events import Event, FeedbackEvent, encode_event, from_seconds
 from ranker.answers import AnswerItem, EventAnswer, RankAnswer
 from ranker.clock import Clock, SystemClock
 from ranker.errors import RankerError
+from ranker.inference.memory_report import MemoryReport
 from ranker.types import RankRequest
 
 EVENTS_PER_POST = 1000
+BATCH_POST_BYTES = 64 * 1024
 Fields = Mapping[str, Any]
 T = TypeVar("T")
 JSON = "application/json"
@@ -127,6 +129,15 @@ class Client:
         path = "/v1/rank?explain=true" if explain else "/v1/rank"
         return self._ask(RankAnswer, "POST", path, msgspec.json.encode(request))
 
+    def rank_batch(self, requests: Iterable[RankRequest | Fields]) -> Iterator[RankAnswer | ApiError]:
+        """Ranks for an offline job: takes requests as they are needed, gives an answer or a problem for each, in order.
+
+        Sent in posts of so little that the service never has to wait for us to read before it reads on.
+        """
+        for body in _bodies(map(msgspec.json.encode, requests), BATCH_POST_BYTES):
+            for line in self._send("POST", "/v1/rank/batch", body, NDJSON).rstrip().split(b"\n"):
+                yield _batch_answer(line)
+
     def events(self, events: Sequence[Event | Fields]) -> list[EventAnswer]:
         """Tells what happened, one answer per event in order; many are sent in several posts.
 
@@ -194,6 +205,10 @@ class Client:
         """Versions, and what serves."""
         return self._ask(dict[str, Any], "GET", "/v1/models")
 
+    def memory(self, window_s: float = 60.0) -> MemoryReport:
+        """Where the service's memory is; hot spots over the last seconds, at most 300."""
+        return self._ask(MemoryReport, "GET", f"/v1/memory?window_s={window_s!r}")
+
     def not_ready(self) -> dict[str, str]:
         """What the service lacks to rank, by part; empty when it is ready."""
         try:
@@ -259,6 +274,28 @@ class Client:
         if not response.is_success:
             raise ApiError(response.status_code, _problem_of(response))
         return response.content
+
+
+def _batch_answer(line: bytes) -> RankAnswer | ApiError:
+    try:
+        return msgspec.json.decode(line, type=RankAnswer)
+    except msgspec.ValidationError:
+        problem = msgspec.json.decode(line, type=dict[str, Any])
+        return ApiError(int(problem["status"]), problem)
+
+
+def _bodies(lines: Iterable[bytes], limit: int) -> Iterator[bytes]:
+    """Lines joined to bodies of at most `limit` bytes; a longer line is a body of its own."""
+    held: list[bytes] = []
+    size = 0
+    for line in lines:
+        if held and size + len(line) > limit:
+            yield b"\n".join(held)
+            held, size = [], 0
+        held.append(line)
+        size += len(line) + 1
+    if held:
+        yield b"\n".join(held)
 
 
 def _problem_of(response: httpx.Response) -> dict[str, Any]:

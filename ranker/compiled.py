@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,8 @@ class CompiledCatalogue:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
+        self._asked: Sequence[str] = ()
+        self._found: Rows = np.zeros(0, np.int64)
         self._start_over()
 
     @property
@@ -75,10 +78,16 @@ class CompiledCatalogue:
         return len(self.catalogue)
 
     def rows(self, actions: Sequence[str]) -> Rows:
-        """The row of each action; ABSENT for one that is not in the catalogue."""
+        """The row of each action; ABSENT for one that is not in the catalogue.
+
+        The last tuple is remembered: the stages of a request ask for the same candidates one after the other.
+        """
         self._follow()
-        slots = self._slots
-        return np.fromiter((slots.get(action, ABSENT) for action in actions), np.int64, len(actions))
+        if actions is not self._asked:
+            self._found = np.fromiter(map(self._slots.get, actions, repeat(ABSENT)), np.int64, len(actions))
+            self._found.flags.writeable = False
+            self._asked = actions if isinstance(actions, tuple) else ()
+        return self._found
 
     def all_rows(self) -> Rows:
         """Rows of the whole catalogue, in no order that would be the same in another process."""
@@ -121,7 +130,9 @@ class CompiledCatalogue:
             ("app_version", context.app_version),
             ("permission", frozenset(context.permissions)),
         ):
-            refusals.add(~self.holds(dimension, rows, value), dimension)
+            codes = self.column(dimension, rows)
+            if codes.any():
+                refusals.add(~self.dimensions[dimension].holds(codes, value), dimension)
 
     def _start_over(self) -> None:
         self._version = -1
@@ -155,6 +166,7 @@ class CompiledCatalogue:
         if len(self._slots) > len(self.catalogue):
             self._remove([action for action in self._slots if action not in self.catalogue])
         self._version = self.catalogue.version
+        self._asked, self._found = (), np.zeros(0, np.int64)
 
     def _set(self, action: str, spec: ActionSpec, slot: int | None) -> None:
         if slot is None:

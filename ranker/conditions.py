@@ -23,7 +23,7 @@ Codes = NDArray[np.int32]
 Rule = Callable[[Any, Any], bool]
 
 _VERSION = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})*")
-_UNKNOWN = -1
+_UNKNOWN, _HOLDS = -1, 1
 
 
 class Dimension:
@@ -62,10 +62,10 @@ class Dimension:
         verdicts = table[codes]
         unjudged = verdicts == _UNKNOWN
         if unjudged.any():
-            for code in np.unique(codes[unjudged]).tolist():
+            for code in set(codes[unjudged].tolist()):
                 table[code] = self._rule(self.conditions[code], value)
             verdicts = table[codes]
-        return verdicts.astype(np.bool_)
+        return verdicts == _HOLDS
 
     def _table(self, value: Hashable) -> NDArray[np.int8]:
         table = self._verdicts.get(value)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from features.catalogue import ActionSpec
 from features.catalogue_log import LiveCatalogue
 from features.errors import LogError
-from features.events import encode_event
+from features.events import encode_event, to_seconds
 from features.log import LogWriter
 from ranker.answers import AnswerItem, RankAnswer, Verdict
 from ranker.clock import Clock
@@ -19,7 +19,7 @@ from ranker.pipeline import Pipeline
 from ranker.ranking_log import ranking_event
 from ranker.types import Candidates, Item, Ranking, RankRequest
 
-PROBE = "probe"
+PROBE, REPLAY = "probe", "replay"
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,17 @@ class Decisions:
         if ranking.traffic != PROBE:
             ranking = self._logged(ranking)
         return self._answer(ranking, due)
+
+    async def replay(self, request: RankRequest, request_id: str, due: Due) -> RankAnswer:
+        """An answer for an offline job: the context's time is the clock, what is known is what is known now.
+
+        Nothing is logged: a list that nobody saw says nothing about anybody, and a log that offline jobs
+        could fill would push out what people did.
+        """
+        time = request.context.time
+        now_s = self.clock.now_s() if time is None else to_seconds(time)
+        started = Ranking(request, request_id, now_s, due.deadline_ms, traffic=REPLAY, explain=due.explain)
+        return self._answer(self._told(await self.pipeline.run(started)), due)
 
     async def still_safe(self, request: RankRequest, answer: RankAnswer, due: Due) -> RankAnswer:
         """An answer given before, less what no longer passes safety and freshness."""

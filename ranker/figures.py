@@ -58,6 +58,14 @@ def counts_line(what: str, counts: Mapping[str, int]) -> str:
     return plain(f"{what}: {_listed((count, name) for name, count in counts.items() if count) or 'none'}")
 
 
+def unusable_lines(counts: Mapping[str, int], named: Iterable[str], shown: int = 3) -> list[str]:
+    """How many lines of a log could not be used, and the first of them."""
+    first = list(named)[:shown]
+    more = sum(counts.values()) - len(first)
+    rest = [f"  … and {more:,} more"] if first and more else []
+    return [counts_line("unusable lines", counts), *(plain(f"  {line}") for line in first), *rest]
+
+
 def _listed(found: Iterable[tuple[int, str]]) -> str:
     return ", ".join(f"{count:,} {name}" for count, name in found)
 

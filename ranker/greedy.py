@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ranker.types import Ranking
 
@@ -16,13 +17,16 @@ def greedy_order(ranking: Ranking) -> list[int]:
     scores, priors = ranking.scores, ranking.prior
     assert scores is not None and priors is not None, "the light stage runs first"
     order = np.lexsort((-priors, -scores))
-    ties = (np.diff(scores[order]) == 0.0) & (np.diff(priors[order]) == 0.0)
+    by_score, by_prior = scores[order], priors[order]
+    ties = (by_score[1:] == by_score[:-1]) & (by_prior[1:] == by_prior[:-1])
     if not ties.any():
-        return [int(row) for row in order]
-    names = sorted(range(len(scores)), key=lambda row: _name(ranking, row))
-    by_name = np.array(names, np.int64)
-    return [int(row) for row in by_name[np.lexsort((-priors[by_name], -scores[by_name]))]]
+        return _rows(order)
+    rows = ranking.candidates
+    names = list(zip(rows.actions, [target or "" for target in rows.targets], strict=True))
+    by_name = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
+    return _rows(by_name[np.lexsort((-priors[by_name], -scores[by_name]))])
 
 
-def _name(ranking: Ranking, row: int) -> tuple[str, str]:
-    return ranking.candidates.actions[row], ranking.candidates.targets[row] or ""
+def _rows(order: NDArray[np.int64]) -> list[int]:
+    rows: list[int] = order.tolist()
+    return rows

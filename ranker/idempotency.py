@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,12 @@ from ranker.errors import Conflict
 KEEP_S = 24 * 3600
 POLL_S = 0.005
 MAX_USERS = 100_000
+
+ANSWER_S = 0.02
+"""What looking for an earlier answer leaves of the caller's time to make one; of less than twice this, half."""
+
+SEND_S = 0.002
+"""What keeping an answer leaves of the caller's time; the store gets it all the same, a little later."""
 
 
 class _Entry(msgspec.Struct, array_like=True, frozen=True):
@@ -60,6 +66,13 @@ class _Running:
     done: asyncio.Future[RankAnswer | None]
 
 
+class _Until(NamedTuple):
+    """Instants on the loop's clock that end looking for an earlier answer, and waiting for this one to be kept."""
+
+    look_s: float
+    keep_s: float
+
+
 Compute = Callable[[bool], Awaitable[RankAnswer]]
 """Makes the answer; False: whether the id was answered before could not be found out."""
 
@@ -77,6 +90,7 @@ class Answers:
     unkept: int = 0
     _running: dict[str, _Running] = field(default_factory=dict)
     _by_user: OrderedDict[str, set[str]] = field(default_factory=OrderedDict)
+    _keeping: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def give(self, asked: Asked, compute: Compute) -> tuple[RankAnswer, bool]:
         """The answer, and whether it is one that was given before.
@@ -84,8 +98,9 @@ class Answers:
         Raises:
             Conflict: the id came with another body.
         """
+        until = _until(asked, asyncio.get_running_loop().time())
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(asked.wait_s):
+            async with asyncio.timeout_at(until.look_s):
                 while (running := self._running.get(asked.key)) is not None:
                     _check_body(asked, running.body, _digest(asked.body))
                     answer = await asyncio.shield(running.done)
@@ -93,7 +108,7 @@ class Answers:
                         return answer, True
         if asked.key in self._running:
             return await compute(False), False
-        return await self._first_here(asked, compute)
+        return await self._first_here(asked, until, compute)
 
     async def forget(self, user: str) -> None:
         """Drops what is remembered for a user, as far as this process left it there."""
@@ -101,60 +116,71 @@ class Answers:
             with contextlib.suppress(StoreError):
                 await self.store.put(key, _packed(_Entry("void")), 1)
 
-    async def _first_here(self, asked: Asked, compute: Compute) -> tuple[RankAnswer, bool]:
+    async def _first_here(self, asked: Asked, until: _Until, compute: Compute) -> tuple[RankAnswer, bool]:
         running = _Running(_digest(asked.body), asyncio.get_running_loop().create_future())
         self._running[asked.key] = running
         answer: RankAnswer | None = None
         try:
-            answer, repeated = await self._claimed(asked, running.body, compute)
+            answer, repeated = await self._claimed(asked, running.body, until, compute)
             return answer, repeated
         finally:
             del self._running[asked.key]
             running.done.set_result(answer)
 
-    async def _claimed(self, asked: Asked, body: bytes, compute: Compute) -> tuple[RankAnswer, bool]:
-        claim = _packed(_Entry("running", body))
-        # A claim outlives its owner by little: should it crash, the id is free again.
-        ttl_s = math.ceil(asked.wait_s) + 2
+    async def _claimed(self, asked: Asked, body: bytes, until: _Until, compute: Compute) -> tuple[RankAnswer, bool]:
         try:
-            found = await self._found(asked, body, claim, ttl_s)
+            async with asyncio.timeout_at(until.look_s):
+                found = await self._found(asked, body)
         except (StoreError, TimeoutError):
             return await compute(False), False
         if found is not None:
             return found, True
-        return await self._computed(asked, body, compute), False
+        return await self._computed(asked, body, until, compute), False
 
-    async def _found(self, asked: Asked, body: bytes, claim: bytes, ttl_s: int) -> RankAnswer | None:
+    async def _found(self, asked: Asked, body: bytes) -> RankAnswer | None:
         """The answer that is there, None when the id is ours; waits for one that is being made elsewhere."""
-        async with asyncio.timeout(asked.wait_s):
-            while True:
-                entry = _unpacked(await self.store.claim(asked.key, claim, ttl_s))
-                if entry is None or entry.state == "void":
-                    return None
-                _check_body(asked, entry.body, body)
-                if entry.state == "done":
-                    return msgspec.json.decode(entry.answer, type=RankAnswer)
-                await asyncio.sleep(POLL_S)
+        # A claim outlives its owner by little: should it crash, the id is free again.
+        claim, ttl_s = _packed(_Entry("running", body)), math.ceil(asked.wait_s) + 2
+        while True:
+            entry = _unpacked(await self.store.claim(asked.key, claim, ttl_s))
+            if entry is None or entry.state == "void":
+                return None
+            _check_body(asked, entry.body, body)
+            if entry.state == "done":
+                return msgspec.json.decode(entry.answer, type=RankAnswer)
+            await asyncio.sleep(POLL_S)
 
-    async def _computed(self, asked: Asked, body: bytes, compute: Compute) -> RankAnswer:
+    async def _computed(self, asked: Asked, body: bytes, until: _Until, compute: Compute) -> RankAnswer:
         try:
             answer = await compute(True)
         except BaseException:
             with contextlib.suppress(StoreError):
                 await self.store.put(asked.key, _packed(_Entry("void")), 1)
             raise
+        task = asyncio.create_task(self._keep(asked, _packed(_Entry("done", body, msgspec.json.encode(answer)))))
+        self._keeping.add(task)
+        task.add_done_callback(self._keeping.discard)
+        # No longer than the caller waits: until it is kept, who asks again finds the claim.
+        await asyncio.wait([task], timeout=max(0.0, until.keep_s - asyncio.get_running_loop().time()))
+        return answer
+
+    async def _keep(self, asked: Asked, entry: bytes) -> None:
         try:
-            await self.store.put(asked.key, _packed(_Entry("done", body, msgspec.json.encode(answer))), self.keep_s)
+            await self.store.put(asked.key, entry, self.keep_s)
             self._note(asked)
         except StoreError:
             self.unkept += 1
-        return answer
 
     def _note(self, asked: Asked) -> None:
         self._by_user.setdefault(asked.user, set()).add(asked.key)
         self._by_user.move_to_end(asked.user)
         if len(self._by_user) > MAX_USERS:
             self._by_user.popitem(last=False)
+
+
+def _until(asked: Asked, now_s: float) -> _Until:
+    look_s = asked.wait_s - min(ANSWER_S, asked.wait_s / 2.0)
+    return _Until(now_s + look_s, now_s + asked.wait_s - SEND_S)
 
 
 def _check_body(asked: Asked, there: bytes, mine: bytes) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -17,8 +16,8 @@ from features.store import FeatureStore
 from features.timeliness import check_time
 from ranker.answers import EventAnswer
 from ranker.errors import ServiceUnavailable
+from ranker.recent_ids import RecentIds
 
-MAX_RECENT = 100_000
 LOOK_UP_MS = 100.0
 _ELSEWHERE = {
     "action": "actions are put with PUT /v1/actions",
@@ -45,29 +44,6 @@ class _Arrival:
         self.answer = EventAnswer(_id_of(self.line), "refused", reason, detail)
 
 
-class RecentIds:
-    """Ids taken lately, with the offset after their event: the store does not know them yet.
-
-    Args:
-        limit: most ids held.
-    """
-
-    def __init__(self, limit: int = MAX_RECENT) -> None:
-        self._limit = limit
-        self._ends: OrderedDict[str, tuple[float, int]] = OrderedDict()
-
-    def add(self, key: str, time_s: float, end: int) -> None:
-        """Remembers an id."""
-        self._ends[key] = time_s, end
-        if len(self._ends) > self._limit:
-            self._ends.popitem(last=False)
-
-    def end_of(self, key: str, time_s: float) -> int | None:
-        """The offset after the event that had the id, None when it is not remembered."""
-        found = self._ends.get(key)
-        return found[1] if found is not None and time_s - found[0] <= rows.ID_LIFE_S else None
-
-
 @dataclass
 class Intake:
     """The way in.
@@ -75,6 +51,7 @@ class Intake:
     Args:
         now_s: Unix seconds, for what is too old or in the future.
         on_durable: called once more events are durable.
+        recent: ids that may not be in the store yet, those that the log ended with at start included.
     """
 
     log: LogWriter

@@ -67,6 +67,8 @@ class Refusals:
 
     def verdicts(self, *degraded: Degraded) -> Verdicts:
         """What came out."""
+        if len(self._names) == 1:
+            return Verdicts(np.ones(len(self._codes), np.bool_), [""] * len(self._codes), degraded)
         return Verdicts(self.kept, [self._names[code] for code in self._codes.tolist()], degraded)
 
 

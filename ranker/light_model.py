@@ -20,6 +20,7 @@ from features.registry import COLUMNS, FINGERPRINT, vectors
 from features.text_model import TextModel
 from features.text_terms import situation_terms
 from ranker.errors import ConfigError
+from ranker.light_text import checked_model_text
 
 PLAIN, HINT = "plain", "hint"
 
@@ -130,27 +131,7 @@ def _load_set(files: VersionFiles, version: str, kind: str) -> LightSet:
         raise ConfigError(f"model version {version!r}, {text_file(kind)}: {error}") from error
     packed = files.read(version, trees_file(kind))
     try:
-        _check_blocks(packed)
-        trees = lightgbm.Booster(model_str=packed.decode("utf-8"))
+        trees = lightgbm.Booster(model_str=checked_model_text(packed))
     except (lightgbm.basic.LightGBMError, ValueError) as error:
         raise ConfigError(f"model version {version!r}, {trees_file(kind)}: {error}") from error
     return LightSet(trees, text)
-
-
-def _check_blocks(packed: bytes) -> None:
-    """Checks that every tree begins and ends where the header says: LightGBM aborts the process where it does not.
-
-    Raises:
-        ValueError: they do not.
-    """
-    header, _, _ = packed.partition(b"\nTree=0\n")
-    sizes = [line.removeprefix(b"tree_sizes=").split() for line in header.splitlines() if line[:11] == b"tree_sizes="]
-    if len(sizes) != 1 or len(header) == len(packed):
-        raise ValueError("not a LightGBM model with trees")
-    start = len(header) + 1
-    for number, size in enumerate(map(int, sizes[0])):
-        if not packed.startswith(b"Tree=%d\n" % number, start):
-            raise ValueError(f"tree {number} does not begin at byte {start}")
-        start += size
-    if not packed.startswith(b"end of trees", start):
-        raise ValueError(f"the trees do not end at byte {start}")

@@ -35,18 +35,18 @@ class OnlineReader:
 
     async def read(self, request: RankRequest, now_s: float, timeout_ms: float) -> Answer:
         """Population tables always; personal rows unless the store or the applier is not up to it."""
+        behind = (Degraded.FEATURES_STALE,) if self.applier.lag_ms() > self.lag_limit_ms else ()
         if self.applier.generation is None:
-            return self._without(Degraded.FEATURES_UNAVAILABLE)
-        if self.applier.lag_ms() > self.lag_limit_ms:
-            return self._without(Degraded.FEATURES_STALE)
+            return self._without(Degraded.FEATURES_UNAVAILABLE, *behind)
         keys = [rows.user_key(request.user), rows.session_key(request.user, request.session)]
         try:
+            # Also when it is behind: that may be because the store does not answer, and then this is said.
             snapshot = await self.store.read([GENERATION, *keys], timeout_ms)
         except StoreTimeout:
-            return self._without(Degraded.FEATURES_TIMEOUT)
+            return self._without(Degraded.FEATURES_TIMEOUT, *behind)
         except StoreError:
-            return self._without(Degraded.FEATURES_UNAVAILABLE)
-        return self._known(snapshot, keys, now_s)
+            return self._without(Degraded.FEATURES_UNAVAILABLE, *behind)
+        return self._without(*behind) if behind else self._known(snapshot, keys, now_s)
 
     def _known(self, snapshot: Snapshot, keys: list[str], now_s: float) -> Answer:
         generation = self.applier.generation
@@ -66,8 +66,8 @@ class OnlineReader:
         assert session is None or isinstance(session, SessionRow)
         return Known(view, user, session, snapshot.applied), tuple(degraded)
 
-    def _without(self, reason: Degraded) -> Answer:
-        return Known(self.applier.population.at()), (reason,)
+    def _without(self, *reasons: Degraded) -> Answer:
+        return Known(self.applier.population.at()), reasons
 
 
 def _row(key: str, packed: bytes | None, now_s: float) -> User | SessionRow | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from ranker.clock import Clock
@@ -107,7 +107,7 @@ class Pipeline:
             timings[stage.name] = moment_ms - before_ms
         timings["total"] = moment_ms - started_ms
         self._report(timings, ranking.drops[seen:])
-        return replace(ranking, timings_ms=timings)
+        return ranking.but(timings_ms=timings)
 
     async def _step(self, stage: Stage, ranking: Ranking, now_ms: float) -> Ranking:
         try:
@@ -145,8 +145,7 @@ def emptied(ranking: Ranking, stage: str) -> Ranking:
     left = ranking.order or range(len(ranking.candidates))
     rows = ranking.candidates
     lost = tuple(Drop(stage, rows.actions[row], rows.targets[row], "error") for row in left)
-    return replace(
-        ranking,
+    return ranking.but(
         candidates=Candidates(),
         features=None,
         prior=None,

@@ -8,7 +8,7 @@ leaves before the model sees it, and what the model saw is kept whole for the lo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ranker.judges import Judge, apply_before_draw
 from ranker.stages.light import Light
@@ -51,10 +51,10 @@ class ScoredPool:
                 # Explore asks it again and offers nothing when it fails there too.
                 continue
             # What could not be judged is judged again by explore, which then says so itself.
-            ranking = replace(judged, degraded=ranking.degraded)
+            ranking = judged.but(degraded=ranking.degraded)
         return ranking
 
 
 def _remembered(ranking: Ranking) -> Ranking:
     assert ranking.scores is not None, "light always scores"
-    return replace(ranking, pool=Pool(ranking.candidates, ranking.scores, ranking.features))
+    return ranking.but(pool=Pool(ranking.candidates, ranking.scores, ranking.features))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -89,6 +90,11 @@ class OnlineService:
         answer, repeated = await self.owners.answers.give(asked, compute)
         return await decisions.still_safe(request, answer, due) if repeated else answer
 
+    async def rank_offline(self, request: RankRequest, *, explain: bool) -> RankAnswer:
+        """Ranks for an offline job."""
+        due = Due(self.clock.monotonic_ms(), math.inf, explain)
+        return await self.owners.decisions.replay(request, request.id or self.new_id(), due)
+
     async def ingest(self, events: Sequence[bytes]) -> list[EventAnswer]:
         """One answer per raw event, in order; what was accepted is durable."""
         return await self.owners.intake.take(events)
@@ -162,6 +168,7 @@ class OnlineService:
             },
             "models": {"loads": owners.watch.loads, "failures": owners.watch.failures},
             "catalogue": {"actions": len(owners.catalogue.live.catalogue)},
+            "population": {"tables": len(owners.applier.population.tables)},
             "store": {
                 **store,
                 "unreadable_rows": owners.reader.unreadable,

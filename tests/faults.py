@@ -95,7 +95,11 @@ class StoreProxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        up_reader, up_writer = await asyncio.open_unix_connection(str(self._socket_path))
+        try:
+            up_reader, up_writer = await asyncio.open_unix_connection(str(self._socket_path))
+        except OSError:  # the server is down
+            _reset(writer)
+            return
         self._writers |= {writer, up_writer}
         requests = asyncio.create_task(self._forward(reader, up_writer, answers=False))
         answers = asyncio.create_task(self._forward(up_reader, writer, answers=True))

@@ -59,7 +59,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, quick: tuple[object, ...])
 COMMANDS = (
     (), ("demo",), ("serve",), ("import",), ("validate",), ("rebuild",), ("train",), ("train", "light"),
     ("train", "safety"), ("evaluate",), ("models",), ("models", "list"), ("models", "show"), ("models", "activate"),
-    ("models", "verify"),
+    ("models", "verify"), ("plan",), ("profile",),
 )  # fmt: skip
 
 
@@ -417,3 +417,26 @@ def test_ctrl_c_ends_a_service_as_a_success(trained: Path, tmp_path: Path) -> No
         assert f"none active, priors rank; {len(ACTIONS)} actions" in lines[7]
         started.send_signal(signal.SIGINT)
         assert started.wait(30) == 0
+
+
+def test_lines_that_cannot_be_used_are_counted_and_named_and_nothing_else_changes(
+    nextaction: Nextaction, trained: Path, tmp_path: Path, quick: tuple[object, ...]
+) -> None:
+    whole = next(partition_folder(trained / "log", 0).glob("*.jsonl")).read_bytes().splitlines(keepends=True)
+    folder = partition_folder(tmp_path / "log", 0)
+    folder.mkdir(parents=True)
+    unusable = [b"no json\n", b'{"event":"user","id":"\xff"}\n', b"[" * 9000 + b"\n", b'{"event":"party","id":"1"}\n']
+    (folder / "00000000000000000000.jsonl").write_bytes(b"".join(whole[:20] + unusable + whole[20:]))
+    log = ("--log", tmp_path / "log")
+    clean = nextaction("evaluate", "--log", trained / "log", "--models", trained / "models", "--since", LATE, "--json")
+    found = nextaction("evaluate", *log, "--models", trained / "models", "--since", LATE, "--json").json
+    learned = nextaction("train", "light", *log, "--models", tmp_path / "models", "--until", LATE, *quick, "--json").json
+    rebuilt = nextaction("rebuild", *log, "--json").json
+    assert found["stages"] == clean.json["stages"]
+    assert (found["unusable_lines"], rebuilt["problems"]) == (learned["unusable_lines"], {"invalid_line": 4})
+    for report in (found, learned, rebuilt):
+        assert [line.split(": ")[0] for line in report["unusable_examples"]] == [
+            f"00000000000000000000.jsonl:{number}" for number in range(21, 25)
+        ]
+    said = nextaction("evaluate", *log, "--models", trained / "models", "--since", LATE).out
+    assert "unusable lines: 4 invalid_line" in said and "00000000000000000000.jsonl:21: " in said

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from features.events import Context
-from features.log import read_log
+from features.log import Problems, read_log
 from features.priors import back_off
 from ranker.light_model import LightModel
 from training.baselines import Baselines
@@ -57,7 +57,7 @@ class Evaluation:
     slices: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     excluded: Counter[str] = field(default_factory=Counter)
     learned_from: int = 0
-    problems: dict[str, int] = field(default_factory=dict)
+    problems: Problems = field(default_factory=Problems)
     config: EvaluateConfig = EvaluateConfig(0.0)
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -75,7 +75,8 @@ class Evaluation:
             "intervals": self._intervals(),
             "slices": self._slices(),
             "baselines_learned_from": self.learned_from,
-            "unusable_lines": self.problems,
+            "unusable_lines": dict(self.problems.counts),
+            "unusable_examples": [str(problem) for problem in self.problems.examples],
             "hint": self.config.hint,
             "versions": self.versions,
         }
@@ -146,7 +147,7 @@ def evaluate(
             baselines.learn(query)
     result.learned_from = baselines.examples
     result.excluded["orphan_feedback"] += labels.counts["orphan_feedback"]
-    result.problems = dict(replay.problems.counts)
+    result.problems = replay.problems
     if not result.queries:
         raise TrainingError(f"no query to judge in {logdir}: {_why_none(result, labels.counts)}")
     return result

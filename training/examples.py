@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from features.definitions.text import TextScore, text_columns
 from features.events import Event, ForgetEvent
-from features.log import read_log
+from features.log import Problems, read_log
 from features.registry import COLUMNS, vectors
 from features.text_terms import SituationTerms, situation_terms
 from ranker.config import SampleSettings
@@ -65,7 +65,11 @@ class VectorRows:
 
 @dataclass
 class Examples:
-    """All of a log: `plain` terms of contexts as logged, `hint` those with what was typed as the text."""
+    """All of a log: `plain` terms of contexts as logged, `hint` those with what was typed as the text.
+
+    Args:
+        problems: lines that could not be used.
+    """
 
     labels: Labels
     plain: TermRows = field(default_factory=TermRows)
@@ -73,6 +77,7 @@ class Examples:
     vectors: VectorRows = field(default_factory=VectorRows)
     hint_vectors: VectorRows = field(default_factory=VectorRows)
     skipped: Counter[str] = field(default_factory=Counter)
+    problems: Problems = field(default_factory=Problems)
     first_s: float = 0.0
     last_s: float = 0.0
 
@@ -93,6 +98,7 @@ def gather_examples(
     examples = Examples(labels)
     total = labels.counts["own_actions"] if labels.learn_from_own_actions else labels.counts["useful_rankings"]
     replay = Replay(logdir, until_s, labels.learn_from_own_actions, progress)
+    examples.problems = replay.problems
     met = 0
     for decision in replay:
         query = build_query(decision, labels, replay.state.catalogue)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from features.events import format_time, from_seconds
+from features.log import Problem
 from features.registry import COLUMNS, FINGERPRINT
 from features.text_model import TextModel
 from ranker.config import TrainConfig, TreesSettings
@@ -49,13 +50,18 @@ def tree_parameters(settings: TreesSettings) -> dict[str, Any]:
 
 @dataclass
 class TrainedLight:
-    """What a version is made of: files by name, and what its manifest says."""
+    """What a version is made of: files by name, and what its manifest says.
+
+    Args:
+        unusable: the first lines of the log that could not be used; all are counted in `data`.
+    """
 
     files: dict[str, bytes]
     metrics: dict[str, float]
     data: dict[str, Any]
     schema: str = FINGERPRINT
     extra: dict[str, Any] = field(default_factory=dict)
+    unusable: Sequence[Problem] = ()
 
 
 def train_light(
@@ -89,7 +95,7 @@ def train_light(
             files[text_file(kind)] = text.to_bytes()
             files[trees_file(kind)] = trees.model_to_string().encode()
             metrics[f"{kind}_text_hr@1_out_of_fold"] = out_of_fold
-    return TrainedLight(files, metrics, _span(examples, until_s))
+    return TrainedLight(files, metrics, _span(examples, until_s), unusable=examples.problems.examples)
 
 
 def _named(progress: Progress, kind: str, what: str, done: int, of: int) -> None:
@@ -151,4 +157,5 @@ def _span(examples: Examples, until_s: float | None) -> dict[str, Any]:
         "rankings": examples.labels.counts["rankings"],
         "queries": len(examples.plain.terms),
         "skipped": dict(examples.skipped),
+        "unusable_lines": dict(examples.problems.counts),
     }

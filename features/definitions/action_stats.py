@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from features.cells import (
-    ACCEPTED,
-    COMPLETED,
-    DISMISSED,
-    OFFERED,
-    SEEN,
-    SELF,
-    decayed,
-)
+from features.cells import ACCEPTED, DISMISSED, OFFERED, SELF, decayed
 from features.definitions.family import Columns, ratio
 from features.known import Moment
 from features.population import EVERYTHING
@@ -43,15 +35,11 @@ class ActionStats:
     def read(self, moment: Moment) -> Columns:
         """Values [candidates, columns]; counts as log(1 + n)."""
         cells = moment.population(EVERYTHING)
-        recent = decayed(cells, moment.now_s)
-        offered = cells[:, OFFERED]
-        counts = np.log1p(cells[:, [OFFERED, SEEN, ACCEPTED, COMPLETED, DISMISSED, SELF]])
-        rates = [
-            ratio(cells[:, ACCEPTED], offered, PRIOR_RATE, PRIOR_WEIGHT),
-            ratio(cells[:, COMPLETED], offered, PRIOR_RATE, PRIOR_WEIGHT),
-            ratio(cells[:, DISMISSED], offered, PRIOR_RATE, PRIOR_WEIGHT),
-            np.log1p(recent[:, 1]),
-            np.log1p(recent[:, 3]),
-            ratio(recent[:, 3], recent[:, 2], PRIOR_RATE, PRIOR_WEIGHT),
-        ]
-        return np.column_stack([counts, *rates])
+        recent = decayed(cells, moment.now_s).T
+        counts = cells.T
+        columns = np.empty((len(self.columns), len(cells)))
+        np.log1p(counts[OFFERED : SELF + 1], out=columns[0:6])
+        columns[6:9] = ratio(counts[ACCEPTED : DISMISSED + 1], counts[OFFERED], PRIOR_RATE, PRIOR_WEIGHT)
+        np.log1p(recent[1::2], out=columns[9:11])
+        columns[11] = ratio(recent[3], recent[2], PRIOR_RATE, PRIOR_WEIGHT)
+        return columns.T

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from features.cells import ACCEPTED, OFFERED
-from features.definitions.family import Columns, constant, ratio
+from features.definitions.family import Columns, ratio
 from features.known import Moment
-from features.priors import useful
 from features.situation import ACTION_FAMILIES, CONTEXT_FAMILIES, TOKEN_FAMILIES
+from features.situation_cells import TABLES, places
 
 SHARE_WEIGHT = 2.0
 
@@ -18,29 +18,19 @@ class TableShares:
 
     Args:
         name: name of the family.
-        families: table families of features.situation.
+        families: neighbouring table families of features.situation_cells.
     """
 
     def __init__(self, name: str, families: tuple[str, ...]) -> None:
         self.name = name
         self.families = families
         self.columns = tuple(f"{family}_{what}" for family in families for what in ("share", "support"))
+        tables = places(families)
+        self._mine = slice(2 * tables.start, 2 * tables.stop)
 
     def read(self, moment: Moment) -> Columns:
         """Values [candidates, columns]; a share is log, NaN in a context never seen."""
-        columns = []
-        for family in self.families:
-            total = float(useful(moment.total(family)))
-            columns += [self._share(moment, family, total), constant(np.log1p(total), len(moment.actions))]
-        return np.column_stack(columns)
-
-    @staticmethod
-    def _share(moment: Moment, family: str, total: float) -> Columns:
-        if total <= 0.0:
-            return constant(np.nan, len(moment.actions))
-        rows = len(moment.actions)
-        pulled = ratio(useful(moment.population(family)), constant(total, rows), 1.0 / rows, SHARE_WEIGHT)
-        return np.log(pulled)
+        return moment.once(_shares)[self._mine].T
 
 
 class ContextRates:
@@ -51,9 +41,23 @@ class ContextRates:
 
     def read(self, moment: Moment) -> Columns:
         """Values [candidates, columns]."""
-        cells = [moment.population(family) for family in CONTEXT_FAMILIES]
-        return np.column_stack([ratio(table[:, ACCEPTED], table[:, OFFERED], 0.1, 5.0) for table in cells])
+        cells = moment.tables.cells[_CONTEXTS]
+        return ratio(cells[:, :, ACCEPTED], cells[:, :, OFFERED], 0.1, 5.0).T
 
+
+def _shares(moment: Moment) -> Columns:
+    """Shares and supports of all tables in turn: [2 · tables, candidates]."""
+    rows = len(moment.actions)
+    totals = moment.tables.useful_totals[:, None]
+    shares = np.log(ratio(moment.tables.useful, totals, 1.0 / max(rows, 1), SHARE_WEIGHT))
+    shares[totals[:, 0] <= 0.0] = np.nan
+    columns = np.empty((2 * len(TABLES), rows))
+    columns[0::2] = shares
+    columns[1::2] = np.log1p(totals)
+    return columns
+
+
+_CONTEXTS = places(CONTEXT_FAMILIES)
 
 CONTEXT_SHARES = TableShares("context", CONTEXT_FAMILIES)
 TRANSITIONS = TableShares("transition", ACTION_FAMILIES)

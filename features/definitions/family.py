@@ -30,19 +30,15 @@ class Family(Protocol):
         ...
 
     def read(self, moment: Moment) -> Columns:
-        """Values [candidates, columns]."""
+        """Values [candidates, columns]; best a transposed [columns, candidates], whose columns are contiguous."""
         ...
-
-
-def constant(value: float, rows: int) -> Columns:
-    """A column [rows] that is the same for all candidates."""
-    return np.full(rows, value, np.float64)
 
 
 def age_hours(now_s: float, times_s: Columns) -> Columns:
     """log(1 + hours since), NaN where the time is 0 (never); the future counts as now."""
     hours = np.log1p(np.maximum(now_s - times_s, 0.0) / 3600.0)
-    return np.where(times_s > 0.0, hours, np.nan)
+    hours[times_s <= 0.0] = np.nan
+    return hours
 
 
 def ratio(part: Columns, whole: Columns, prior: float, weight: float) -> Columns:
@@ -52,8 +48,18 @@ def ratio(part: Columns, whole: Columns, prior: float, weight: float) -> Columns
 
 def dense_rank(scores: Columns) -> Columns:
     """Number of candidates with a higher score; ties share it, NaN stays NaN."""
-    known = ~np.isnan(scores)
-    ordered = np.sort(scores[known])
-    ranks = np.full(len(scores), np.nan)
-    ranks[known] = len(ordered) - np.searchsorted(ordered, scores[known], side="right")
+    ordered = np.sort(scores)  # NaN last
+    known = len(ordered) - int(np.isnan(ordered).sum())
+    ranks = (known - ordered[:known].searchsorted(scores, side="right")).astype(np.float64)
+    if known < len(scores):
+        ranks[np.isnan(scores)] = np.nan
     return ranks
+
+
+def against_best(scores: Columns) -> Columns:
+    """The scores, their gaps to the best, and their ranks: [candidates, 3]; NaN stays NaN."""
+    columns = np.empty((3, len(scores)))
+    columns[0] = scores
+    np.subtract(scores, np.fmax.reduce(scores), out=columns[1])
+    columns[2] = dense_rank(scores)
+    return columns.T

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
-from features.catalogue import ActionSpec
-from features.definitions.family import Columns, constant
-from features.events import Context, Entity, to_seconds
+from features.definitions.declared import VERDICTS, DeclaredMatches, Facts
+from features.definitions.family import Columns
+from features.events import Context, to_seconds
 from features.known import Moment
-
-_NO_SPEC = ActionSpec()
-_NAMES_NOTHING = (math.nan, math.nan, math.nan, math.nan, 0.0)
 
 
 class ContextMatch:
@@ -34,21 +32,18 @@ class ContextMatch:
         "match_has_text",
     )
 
+    def __init__(self) -> None:
+        self._matches = DeclaredMatches()
+
     def read(self, moment: Moment) -> Columns:
         """Values [candidates, columns]; the hour is the user's own."""
         context = moment.context
-        types = [entity.type for entity in context.entities]
-        trigger = context.trigger.type if context.trigger else None
-        declared = [_declared(spec or _NO_SPEC, context, trigger, types) for spec in moment.specs]
-        entities = {entity.target: entity for entity in context.entities}
-        ages = [
-            math.nan if target is None else _target_hours(entities.get(target), moment.now_s)
-            for target in moment.targets
-        ]
-        rows = len(moment.actions)
+        columns = np.empty((len(self.columns), len(moment.actions)))
+        columns[:VERDICTS] = self._matches.verdicts(moment.specs, _facts(context))
+        columns[VERDICTS] = _target_hours(moment)
         situation = (*local_clock(moment.now_s, context.timezone), float(bool(context.text)))
-        same = [constant(value, rows) for value in situation]
-        return np.column_stack([np.array(declared, np.float64).reshape(rows, 5), np.array(ages), *same])
+        columns[VERDICTS + 1 :] = np.array(situation)[:, None]
+        return columns.T
 
 
 def local_clock(now_s: float, timezone: str | None) -> tuple[float, float, float]:
@@ -66,34 +61,32 @@ def _local(now_s: float, where: ZoneInfo) -> datetime:
         return datetime.fromtimestamp(now_s, UTC)
 
 
+@lru_cache(maxsize=512)
 def zone(name: str | None) -> ZoneInfo:
-    """The zone of an IANA name; UTC when there is none of that name."""
+    """The zone of an IANA name; UTC when there is none of that name.
+
+    What is no zone is remembered too: to find that out takes a look at every folder of zones.
+    """
     try:
         return ZoneInfo(name) if name else ZoneInfo("UTC")
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return ZoneInfo("UTC")
 
 
-def _declared(spec: ActionSpec, context: Context, trigger: str | None, types: list[str]) -> tuple[float, ...]:
-    if not (spec.surfaces or spec.locales or spec.triggers or spec.entity_types):
-        return _NAMES_NOTHING
-    locale = (context.locale or "").lower()
-    return (
-        _among(context.surface, spec.surfaces),
-        float(any(locale == name.lower() or locale.startswith(name.lower() + "-") for name in spec.locales))
-        if spec.locales
-        else math.nan,
-        _among(trigger, spec.triggers),
-        float(sum(kind in spec.entity_types for kind in types)) if spec.entity_types else math.nan,
-        float(bool(spec.entity_types)),
-    )
+def _facts(context: Context) -> Facts:
+    trigger = context.trigger.type if context.trigger else None
+    types = tuple(entity.type for entity in context.entities)
+    return Facts(context.surface, (context.locale or "").lower(), trigger, types)
 
 
-def _among(value: str | None, names: list[str]) -> float:
-    return float(value in names) if names else math.nan
-
-
-def _target_hours(entity: Entity | None, now_s: float) -> float:
-    if entity is None or entity.time is None:
+def _target_hours(moment: Moment) -> Columns | float:
+    """How old each candidate's target is, as log(1 + hours); NaN where no time is known."""
+    times = {entity.target: entity.time for entity in moment.context.entities if entity.time is not None}
+    if not times:
         return math.nan
-    return math.log1p(max(now_s - to_seconds(entity.time), 0.0) / 3600.0)
+    ages = {target: _hours(moment.now_s - to_seconds(time)) for target, time in times.items()}
+    return np.array([ages.get(target, math.nan) if target is not None else math.nan for target in moment.targets])
+
+
+def _hours(gap_s: float) -> float:
+    return math.log1p(max(gap_s, 0.0) / 3600.0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from features.definitions.family import Columns, dense_rank
+from features.definitions.family import Columns, against_best
 from features.known import Moment
-from features.priors import back_off
+from features.priors import prior_of
 
 
 class Prior:
@@ -17,5 +17,4 @@ class Prior:
 
     def read(self, moment: Moment) -> Columns:
         """Values [candidates, columns]."""
-        log_prior = np.log(back_off(moment))
-        return np.column_stack([log_prior, log_prior - log_prior.max(), dense_rank(log_prior)])
+        return against_best(np.log(prior_of(moment)))

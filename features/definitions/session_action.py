@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from itertools import repeat
+
 import numpy as np
 
-from features.definitions.family import Columns, age_hours, constant
+from features.definitions.family import Columns, age_hours
 from features.known import Moment
 from features.rows import SessionRow
 
 _EMPTY = SessionRow()
+_NEVER = (0.0, math.nan, 0.0)
 
 
 class SessionAction:
@@ -29,40 +33,39 @@ class SessionAction:
     def read(self, moment: Moment) -> Columns:
         """Values [candidates, columns]."""
         session = moment.known.session or _EMPTY
-        rows = len(moment.actions)
-        count, steps, last_s = _places(moment.actions, session)
-        last = session.actions[-1].action if session.actions else None
-        return np.column_stack(
-            [
-                count,
-                steps,
-                age_hours(moment.now_s, last_s),
-                constant(len(session.actions), rows),
-                constant(np.log1p(session.events), rows),
-                constant(_events_since_action(session), rows),
-                constant(_hours_since_event(moment.now_s, session), rows),
-                np.fromiter((action == last for action in moment.actions), np.float64, rows),
-            ]
-        )
+        columns = np.empty((len(self.columns), len(moment.actions)))
+        done = _places(moment.actions, session)
+        columns[0:2] = done[0:2]
+        columns[2] = age_hours(moment.now_s, done[2])
+        columns[3] = len(session.actions)
+        columns[4] = math.log1p(session.events)
+        columns[5] = _events_since_action(session)
+        columns[6] = _hours_since_event(moment.now_s, session)
+        np.equal(done[1], 0.0, out=columns[7])  # done no step ago: it is the last one
+        return columns.T
 
 
-def _places(actions: tuple[str, ...], session: SessionRow) -> tuple[Columns, Columns, Columns]:
-    """How often each action was done, how many actions ago (NaN: never) and when (0: never); each [candidates]."""
-    places: dict[str, tuple[int, int, float]] = {}
+def _places(actions: tuple[str, ...], session: SessionRow) -> Columns:
+    """How often each action was done, how many actions ago (NaN: never) and when (0: never): [3, candidates]."""
+    slots: dict[str, int] = {}
+    table = [_NEVER]
     for step, done in enumerate(reversed(session.actions)):
-        count, steps, last_s = places.get(done.action, (0, step, done.time_s))
-        places[done.action] = (count + 1, steps, last_s)
-    never = (0, np.nan, 0.0)
-    table = np.array([places.get(action, never) for action in actions], np.float64).reshape(-1, 3)
-    return table[:, 0], table[:, 1], table[:, 2]
+        slot = slots.setdefault(done.action, len(table))
+        if slot == len(table):
+            table.append((0.0, step, done.time_s))
+        count, steps, last_s = table[slot]
+        table[slot] = (count + 1.0, steps, last_s)
+    found = np.fromiter(map(slots.get, actions, repeat(0)), np.int64, len(actions))
+    places: Columns = np.array(table).T.take(found, axis=1)
+    return places
 
 
 def _events_since_action(session: SessionRow) -> float:
-    words = [token.word for token in reversed(session.tokens)]
-    return next((float(gap) for gap, word in enumerate(words) if word.startswith("+")), np.nan)
+    gaps = (gap for gap, token in enumerate(reversed(session.tokens)) if token.word.startswith("+"))
+    return float(next(gaps, math.nan))
 
 
 def _hours_since_event(now_s: float, session: SessionRow) -> float:
     if not session.tokens:
-        return np.nan
-    return float(np.log1p(max(now_s - session.tokens[-1].time_s, 0.0) / 3600.0))
+        return math.nan
+    return math.log1p(max(now_s - session.tokens[-1].time_s, 0.0) / 3600.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from features.definitions.family import Columns, constant, dense_rank
+from features.definitions.family import Columns, against_best
 from features.known import Moment
 
 
@@ -21,6 +21,4 @@ class TextScore:
 
 def text_columns(scores: Columns | None, rows: int) -> Columns:
     """The family's columns [rows, 3] from log-probabilities [rows]; training fills in out-of-fold ones."""
-    if scores is None or np.isnan(scores).all():
-        return np.column_stack([constant(np.nan, rows)] * 3)
-    return np.column_stack([scores, scores - np.nanmax(scores), dense_rank(scores)])
+    return np.full((rows, 3), np.nan) if scores is None else against_best(scores)

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from features.cells import (
-    ACCEPTED,
-    COMPLETED,
-    DISMISSED,
-    LAST_DISMISSED,
-    LAST_OFFERED,
-    LAST_USEFUL,
-    OFFERED,
-    SELF,
-    decayed,
-)
-from features.definitions.family import Columns, age_hours, constant, ratio
+from features.cells import ACCEPTED, LAST_DISMISSED, LAST_OFFERED, OFFERED, SELF, decayed
+from features.definitions.family import Columns, age_hours, ratio
 from features.known import Moment
 from features.priors import useful
 
@@ -43,22 +35,17 @@ class UserAction:
     def read(self, moment: Moment) -> Columns:
         """Values [candidates, columns]; counts as log(1 + n), times as log(1 + hours)."""
         cells = moment.personal
-        recent = decayed(cells, moment.now_s)
-        mine = useful(cells)
+        counts = cells.T
         total = _useful_total(moment)
-        counts = np.log1p(cells[:, [OFFERED, ACCEPTED, COMPLETED, DISMISSED, SELF]])
-        ages = [age_hours(moment.now_s, cells[:, last]) for last in (LAST_OFFERED, LAST_USEFUL, LAST_DISMISSED)]
-        return np.column_stack(
-            [
-                counts,
-                mine / (total + 1.0),
-                ratio(cells[:, ACCEPTED], cells[:, OFFERED], 0.1, 5.0),
-                np.log1p(recent[:, 1]),
-                np.log1p(recent[:, 3]),
-                *ages,
-                constant(np.log1p(total), len(mine)),
-            ]
-        )
+        columns = np.empty((len(self.columns), len(cells)))
+        np.log1p(counts[OFFERED], out=columns[0])
+        np.log1p(counts[ACCEPTED : SELF + 1], out=columns[1:5])
+        np.divide(useful(cells), total + 1.0, out=columns[5])
+        columns[6] = ratio(counts[ACCEPTED], counts[OFFERED], 0.1, 5.0)
+        np.log1p(decayed(cells, moment.now_s).T[1::2], out=columns[7:9])
+        columns[9:12] = age_hours(moment.now_s, counts[LAST_OFFERED : LAST_DISMISSED + 1])
+        columns[12] = math.log1p(total)
+        return columns.T
 
 
 def _useful_total(moment: Moment) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -12,18 +12,22 @@ from starlette.responses import Response
 
 from ranker.answers import Service
 from ranker.api.actions import ActionCalls
+from ranker.api.batch import BatchCalls
 from ranker.api.endpoint import AnyPathRoute, Endpoint
 from ranker.api.events import EventCalls
 from ranker.api.health import HealthCalls
 from ranker.api.limits import Limits
+from ranker.api.memory import MemoryCalls
 from ranker.api.metrics import registry_of
 from ranker.api.openapi import describe
 from ranker.api.problems import reply_for
 from ranker.api.rank import RankCalls
 from ranker.api.tally import Tally
+from ranker.api.turns import Turns
 from ranker.api.users import UserCalls
 from ranker.api.wire import Handler
 from ranker.clock import Clock
+from ranker.inference.memory_report import MemorySource
 
 UNKNOWN_PATH = "unknown"
 
@@ -46,30 +50,38 @@ class NextActionApp(FastAPI):
         return self.openapi_schema
 
 
-def create_app(service: Service, limits: Limits, clock: Clock) -> FastAPI:
-    """The application over a running service; starts nothing and stops nothing."""
+def create_app(service: Service, limits: Limits, clock: Clock, memory: Sequence[MemorySource] = ()) -> FastAPI:
+    """The application over a running service; starts nothing and stops nothing.
+
+    Args:
+        memory: pools that `/v1/memory` reports; a list may change while the application runs.
+    """
     tally = Tally()
     app = NextActionApp(limits)
-    for path, handlers in _table(service, limits, tally).items():
+    for path, handlers in _table(service, limits, tally, MemoryCalls(service, memory)).items():
         endpoint = Endpoint(path.replace(":path", ""), handlers, tally, clock, limits)
         app.router.routes.append(AnyPathRoute(path, endpoint))
     _catch_the_rest(app, limits, tally)
     return app
 
 
-def _table(service: Service, limits: Limits, tally: Tally) -> dict[str, Mapping[str, Handler]]:
-    rank = RankCalls(service, limits, tally)
+def _table(service: Service, limits: Limits, tally: Tally, memory: MemoryCalls) -> dict[str, Mapping[str, Handler]]:
+    turns = Turns()
+    rank = RankCalls(service, limits, tally, turns)
+    batch = BatchCalls(service, limits, tally, turns)
     events = EventCalls(service, limits, tally)
     actions = ActionCalls(service, limits)
     users = UserCalls(service)
     health = HealthCalls(service, limits, registry_of(tally, service))
     return {
         "/v1/rank": {"POST": rank.post},
+        "/v1/rank/batch": {"POST": batch.post},
         "/v1/events": {"POST": events.post},
         "/v1/actions": {"GET": actions.get_all, "PUT": actions.put_all},
         "/v1/actions/{action:path}": {"GET": actions.get, "PUT": actions.put, "DELETE": actions.delete},
         "/v1/users/{user:path}": {"GET": users.get, "DELETE": users.delete},
         "/v1/models": {"GET": health.models},
+        "/v1/memory": {"GET": memory.get},
         "/healthz": {"GET": health.healthz},
         "/readyz": {"GET": health.readyz},
         "/metrics": {"GET": health.metrics},

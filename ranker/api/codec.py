@@ -12,6 +12,8 @@ from features.events import MAX_STRING
 from ranker.api.problems import InvalidField, Malformed, cut
 
 MAX_VALUE = 200
+MAX_DIGITS = 300
+"""Python makes no number of more than 4,300 digits from text; the decoder takes few more than 300."""
 T = TypeVar("T")
 
 encode = msgspec.json.Encoder().encode
@@ -19,7 +21,7 @@ encode = msgspec.json.Encoder().encode
 _UNKNOWN = re.compile(r"Object (?:contains unknown|missing required) field `(.*)`", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 _BYTE = re.compile(r"\(byte (\d+)\)$")
-_ABSENT = object()
+ABSENT = object()
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes, prefix: str = "$") -> T:
@@ -93,31 +95,57 @@ def _invalid(message: str, body: bytes, prefix: str) -> InvalidField:
     text, _, at = message.rpartition(" - at `")
     text, path = (text, at[:-1]) if text else (message, "$")
     named = _UNKNOWN.fullmatch(text)
+    path, value = located(body, path)
     if named:
         path = f"{path}.{named[1]}"
-    value = _at(body, path) if "missing required" not in text else _ABSENT
+        value = value.get(named[1], ABSENT) if isinstance(value, dict) else ABSENT
     field = cut(prefix + path[1:], MAX_VALUE)
-    if value is _ABSENT:
+    if value is ABSENT:
         return InvalidField(f"{field}: {cut(text, MAX_VALUE)}", field)
     return InvalidField(f"{field}: {cut(text, MAX_VALUE)}, got {shown(value)}", field, shown(value))
 
 
-def _at(body: bytes, path: str) -> Any:
-    # On the error path only: a second, lenient parse that keeps numbers too large for a float as text.
+def located(body: bytes, path: str) -> tuple[str, Any]:
+    """The path and the value that is there, or ABSENT; a path with a `[...]` is made exact where it can be.
+
+    A second, lenient parse, on error paths only: it keeps a number that is too large as text.
+    """
     try:
-        value = json.loads(body, parse_float=_float_or_text)
-        position = 1
-        while position < len(path):
-            step = _STEP.match(path, position)
+        value = json.loads(body, parse_float=_float_or_text, parse_int=_int_or_text)
+        at = 1
+        while at < len(path):
+            step = _STEP.match(path, at)
             if step is None:
-                return _ABSENT
+                return _out_of_range(value, path[:at]) or (path, ABSENT)
             value = value[int(step[2])] if step[2] else value[step[1]]
-            position = step.end()
+            at = step.end()
     except (ValueError, RecursionError, LookupError, TypeError):
-        return _ABSENT
-    return value
+        return path, ABSENT
+    return path, value
+
+
+def _out_of_range(value: Any, path: str) -> tuple[str, str] | None:
+    """The first number inside free JSON that no decoder takes: the one thing that can be wrong there."""
+    if isinstance(value, _TooLarge):
+        return path, str(value)
+    if isinstance(value, dict | list):
+        for step, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            found = _out_of_range(inner, f"{path}[{step}]" if isinstance(step, int) else f"{path}.{step}")
+            if found is not None:
+                return found
+    return None
+
+
+class _TooLarge(str):
+    """The text of a number that is too large."""
+
+    __slots__ = ()
 
 
 def _float_or_text(text: str) -> float | str:
     number = float(text)
-    return number if abs(number) != float("inf") else cut(text, MAX_VALUE)
+    return number if abs(number) != float("inf") else _TooLarge(cut(text, MAX_VALUE))
+
+
+def _int_or_text(text: str) -> int | str:
+    return int(text) if len(text) <= MAX_DIGITS else _TooLarge(cut(text, MAX_VALUE))

@@ -12,7 +12,7 @@ from ranker.api.limits import Limits
 from ranker.api.problems import MethodNotAllowed, reply_for
 from ranker.api.reading import Disconnected
 from ranker.api.tally import Tally
-from ranker.api.wire import Call, Handler, Reply, send_reply
+from ranker.api.wire import Call, Handler, Reply, Stream, send_reply, send_stream
 from ranker.clock import Clock
 
 _SAFE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -33,13 +33,16 @@ class Endpoint:
         call = Call(scope, receive, self._clock.monotonic_ms())
         try:
             reply = await self._answer(call)
+            if isinstance(reply, Stream):
+                await send_stream(send, reply, *_reflected(call))
         except Disconnected:
             self._tally.disconnected(self._route)
             return
-        await send_reply(send, reply, *_reflected(call))
+        if isinstance(reply, Reply):
+            await send_reply(send, reply, *_reflected(call))
         self._tally.answered(self._route, reply.status, self._clock.monotonic_ms() - call.arrived_ms)
 
-    async def _answer(self, call: Call) -> Reply:
+    async def _answer(self, call: Call) -> Reply | Stream:
         try:
             return await self._handler(call.scope["method"])(call)
         except Disconnected:

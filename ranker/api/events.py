@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ranker.answers import EventAnswer, Service
-from ranker.api.codec import encode
+from ranker.api.codec import ABSENT, encode, located, shown
 from ranker.api.documents import depth_exceeds, split_documents
 from ranker.api.limits import MAX_EVENT_DEPTH, Limits
 from ranker.api.reading import media_of, read_body, switches
@@ -49,11 +49,23 @@ class EventCalls:
         # What is too deep never reaches the log: it could be read but not written again.
         deep = [depth_exceeds(event, MAX_EVENT_DEPTH) for event in events]
         usable = [event for event, is_deep in zip(events, deep, strict=True) if not is_deep]
-        answers = iter(await self._service.ingest(usable) if usable else [])
+        found = await self._service.ingest(usable) if usable else []
+        answers = iter(map(_with_value, found, usable))
         return [_TOO_DEEP if is_deep else next(answers) for is_deep in deep]
 
 
 _TOO_DEEP = EventAnswer(None, "refused", "invalid", f"nested deeper than {MAX_EVENT_DEPTH} - at `$`")
+
+
+def _with_value(answer: EventAnswer, event: bytes) -> EventAnswer:
+    """A refusal that names a field names its value too."""
+    text, named, path = (answer.detail or "").rpartition(" - at `")
+    if answer.reason != "invalid" or not named:
+        return answer
+    path, value = located(event, path.rstrip("`"))
+    if value is ABSENT:
+        return answer
+    return msgspec.structs.replace(answer, detail=f"{text}, got {shown(value)} - at `{path}`")
 
 
 def answer_of(results: list[EventAnswer]) -> EventsAnswer:

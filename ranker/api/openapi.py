@@ -17,6 +17,7 @@ from ranker.api.operations import OPERATIONS, Operation
 from ranker.api.problems import Problem
 from ranker.api.rank import RankBody
 from ranker.api.reading import MAX_ID
+from ranker.inference.memory_report import MemoryReport
 from ranker.types import MAX_BUDGET_MS, MAX_K
 
 REF = "#/components/schemas/{name}"
@@ -54,6 +55,8 @@ def printed(limits: Limits) -> dict[str, int | float]:
         "candidates": MAX_CANDIDATES,
         "budget_ms": MAX_BUDGET_MS,
         "rank_body_bytes": limits.rank_bytes,
+        "batch_line_bytes": limits.rank_bytes,
+        "batch_idle_seconds": limits.batch_idle_s,
         "events_body_bytes": limits.events_bytes,
         "events_per_post": limits.events,
         "action_body_bytes": limits.action_bytes,
@@ -73,7 +76,8 @@ def _description(limits: Limits) -> str:
         "Ranks the next actions that an app should offer.\n\n"
         f"Limits: k ≤ {MAX_K}, candidates ≤ {MAX_CANDIDATES:,}, body ≤ {limits.rank_bytes // 1024} KB "
         f"(events ≤ {limits.events_bytes >> 20} MB and {limits.events:,} in one post, catalogue ≤ "
-        f"{limits.catalogue_bytes >> 20} MB), strings ≤ {MAX_STRING // 1024} KB, ids and names ≤ {MAX_ID} characters, "
+        f"{limits.catalogue_bytes >> 20} MB; a batch of rankings may be endless, its lines ≤ "
+        f"{limits.rank_bytes // 1024} KB), strings ≤ {MAX_STRING // 1024} KB, ids and names ≤ {MAX_ID} characters, "
         f"`fields` nested ≤ {MAX_DEPTH} deep, integers of 64 bits, no NaN and no Infinity.\n\n"
         "Of a key that comes twice in an object the last value counts. JSON is read whatever the content type says. "
         "Ids in paths are URL-encoded and may hold any character. Unknown fields of a rank request and of its context "
@@ -82,7 +86,7 @@ def _description(limits: Limits) -> str:
 
 
 def _schemas() -> dict[str, Any]:
-    roots = [*_ROOTS, ReadyAnswer, Problem, Event]
+    roots = [*_ROOTS, ReadyAnswer, MemoryReport, Problem, Event]
     schemas, components = msgspec.json.schema_components(roots, ref_template=REF)
     return {**components, "Event": schemas[-1]}
 

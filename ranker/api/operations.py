@@ -91,6 +91,12 @@ _EXPLAIN = {
     "description": "Adds reasons per item and each stage's verdicts",
     "schema": {"type": "boolean", "default": False},
 }
+_WINDOW = {
+    "name": "window_s",
+    "in": "query",
+    "description": "Seconds over which hot spots are counted",
+    "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": 300, "default": 60},
+}
 _OBJECT = {"type": "object", "additionalProperties": True}
 _EVENT_BODY = {
     JSON: _media({"anyOf": [_ref("Event"), {"type": "array", "items": _ref("Event")}]}, EVENT_EXAMPLE),
@@ -99,6 +105,16 @@ _EVENT_BODY = {
 _CATALOGUE_BODY = {
     NDJSON: _media({"type": "string", "description": "One ActionLine a line"}),
     JSON: _media({"anyOf": [_ref("ActionLine"), {"type": "array", "items": _ref("ActionLine")}]}),
+}
+_BATCH_ANSWER = {
+    "description": (
+        "Streamed while the body is read: whoever sends much at once has to read meanwhile. Traffic is `replay`, "
+        "`context.time` (1970 to 9999) is the clock, there is no deadline, and `budget_ms` and `priority` are not "
+        "looked at; what is known is what is known now. Nothing is logged or counted, and an `id` is only given back. "
+        "Requests of people go first. A line that cannot be answered gets a Problem whose `field` starts with the "
+        "line's number from 0, `$[3].context`; a body that stops arriving ends with the Problem `body-timeout`."
+    ),
+    "content": {NDJSON: _media({"type": "string", "description": "One RankAnswer or Problem a line"})},
 }
 _NOTHING = {"description": "Done, durable and in effect"}
 _ACTION = "/v1/actions/{action}"
@@ -114,6 +130,16 @@ OPERATIONS = (
         body={JSON: _media(_ref("RankBody"), RANK_EXAMPLE)},
         parameters=(_EXPLAIN, _CALLER),
         problems=(*BODY_PROBLEMS, 409, 503),
+    ),
+    Operation(
+        "post",
+        "/v1/rank/batch",
+        "rank_batch",
+        "Rank for an offline job: one RankBody a line, of any number; one RankAnswer or Problem a line, in order",
+        _BATCH_ANSWER,
+        body={NDJSON: _media({"type": "string", "description": "One RankBody a line"})},
+        parameters=(_EXPLAIN,),
+        problems=(400, 408, 415, 422),
     ),
     Operation(
         "post",
@@ -190,6 +216,15 @@ OPERATIONS = (
         problems=(400, 422, 503),
     ),
     Operation("get", "/v1/models", "models", "Versions, and what serves", _json("Versions", _OBJECT), problems=(422,)),
+    Operation(
+        "get",
+        "/v1/memory",
+        "memory",
+        "Where the memory of this process is: pools, pages, fragmentation, hot spots",
+        _json("The process, what the service holds, and every pool; none while no engine runs", _ref("MemoryReport")),
+        parameters=(_WINDOW,),
+        problems=(422,),
+    ),
     Operation("get", "/healthz", "healthz", "The process is up", _json("Up", _ref("HealthAnswer"))),
     Operation("get", "/readyz", "readyz", "Able to rank", _json("Ready", _ref("ReadyAnswer")), problems=(503,)),
     Operation(

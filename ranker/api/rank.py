@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from features.events import Context
+from features.events import Context, writable
 from ranker.answers import Service
-from ranker.api.codec import decode, encode, fits, misfit
+from ranker.api.codec import decode, encode, fits, misfit, shown
 from ranker.api.limits import MAX_DEPTH, Limits
+from ranker.api.problems import InvalidField
 from ranker.api.reading import caller_of, read_body, switches
 from ranker.api.tally import Tally
+from ranker.api.turns import Turns
 from ranker.api.wire import Call, Reply
 from ranker.types import RankRequest
 
@@ -37,10 +40,11 @@ _decoder = msgspec.json.Decoder(RankBody)
 class RankCalls:
     """The hot route."""
 
-    def __init__(self, service: Service, limits: Limits, tally: Tally) -> None:
+    def __init__(self, service: Service, limits: Limits, tally: Tally, turns: Turns) -> None:
         self._service = service
         self._limits = limits
         self._tally = tally
+        self._turns = turns
 
     async def post(self, call: Call) -> Reply:
         """Ranks; `?explain=true` adds reasons and verdicts."""
@@ -48,33 +52,49 @@ class RankCalls:
         caller = caller_of(call, self._limits)
         body = await read_body(call, self._limits.rank_bytes, self._limits)
         request = parse(body)
-        answer = await self._service.rank(request, body, caller=caller, explain=explain, arrived_ms=call.arrived_ms)
+        self._turns.begin()
+        try:
+            answer = await self._service.rank(request, body, caller=caller, explain=explain, arrived_ms=call.arrived_ms)
+        finally:
+            self._turns.end()
         self._tally.ranked(answer)
         return Reply(200, encode(answer))
 
 
-def parse(body: bytes) -> RankRequest:
+def parse(body: bytes, prefix: str = "$") -> RankRequest:
     """A request within all printed limits.
+
+    Args:
+        prefix: stands for the body's root in the paths of errors.
 
     Raises:
         Malformed, InvalidField: naming the field.
     """
-    request = decode(_decoder, body)
+    request = decode(_decoder, body, prefix)
     for path, fields in _free_fields(request):
         if not fits(fields, MAX_DEPTH):
-            raise misfit(fields, MAX_DEPTH, path)
+            raise misfit(fields, MAX_DEPTH, prefix + path)
+    for path, time in _times(request.context):
+        if time is not None and not writable(time):
+            raise InvalidField(f"{prefix}{path}: {time} has no UTC time of the years 1 to 9999", prefix + path, shown(str(time)))
     return request
+
+
+def _times(context: Context) -> Iterator[tuple[str, datetime | None]]:
+    yield ".context.time", context.time
+    for row, entity in enumerate(context.entities):
+        yield f".context.entities[{row}].time", entity.time
 
 
 def _free_fields(request: RankBody) -> Iterator[tuple[str, dict[str, Any]]]:
     context = request.context
     if context.fields:
-        yield "$.context.fields", context.fields
+        yield ".context.fields", context.fields
     if context.trigger is not None and context.trigger.fields:
-        yield "$.context.trigger.fields", context.trigger.fields
+        yield ".context.trigger.fields", context.trigger.fields
     for row, entity in enumerate(context.entities):
         if entity.fields:
-            yield f"$.context.entities[{row}].fields", entity.fields
+            yield f".context.entities[{row}].fields", entity.fields
     for row, candidate in enumerate(request.candidates or ()):
         if candidate.fields:
-            yield f"$.candidates[{row}].fields", candidate.fields
+            yield f".candidates[{row}].fields", candidate.fields

@@ -25,7 +25,8 @@ async def read_body(call: Call, limit: int, limits: Limits) -> bytes:
         TooLarge, BodyTimeout, UnsupportedEncoding: as named.
         Disconnected: the client left.
     """
-    _check_headers(call, limit)
+    check_encoding(call)
+    _check_length(call, limit)
     try:
         async with asyncio.timeout(limits.body_s):
             return await _receive_all(call, limit)
@@ -82,31 +83,40 @@ def media_of(call: Call) -> str:
     return call.headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
 
 
-def _check_headers(call: Call, limit: int) -> None:
+def check_encoding(call: Call) -> None:
+    """Returns for a body as it is. Raises UnsupportedEncoding."""
     encoding = call.headers.get(b"content-encoding", b"identity")
     if encoding.lower() != b"identity":
         name = cut(encoding.decode("latin-1"), 50)
         raise UnsupportedEncoding(f"Content-Encoding is {name!r}, not identity", "Content-Encoding")
+
+
+def _check_length(call: Call, limit: int) -> None:
     declared = call.headers.get(b"content-length", b"")
     if declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
         raise TooLarge(f"the body has {declared.decode()[:20]} bytes, more than {limit}", "Content-Length")
 
 
 async def _receive_all(call: Call, limit: int) -> bytes:
-    first = await _chunk(call)
+    first = await next_chunk(call)
     body, more = first
     if not more and len(body) <= limit:
         return body
     gathered = bytearray(body)
     while more and len(gathered) <= limit:
-        body, more = await _chunk(call)
+        body, more = await next_chunk(call)
         gathered += body
     if len(gathered) > limit:
         raise TooLarge(f"the body has more than {limit} bytes")
     return bytes(gathered)
 
 
-async def _chunk(call: Call) -> tuple[bytes, bool]:
+async def next_chunk(call: Call) -> tuple[bytes, bool]:
+    """A piece of the body, and whether there is more.
+
+    Raises:
+        Disconnected: the client left.
+    """
     message = await call.receive()
     if message["type"] == "http.disconnect":
         raise Disconnected

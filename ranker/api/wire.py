@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
 Headers = tuple[tuple[bytes, bytes], ...]
 JSON = b"application/json"
+NDJSON = b"application/x-ndjson"
 
 
 class Call:
@@ -42,7 +44,15 @@ class Reply(NamedTuple):
     headers: Headers = ()
 
 
-Handler = Callable[[Call], Awaitable[Reply]]
+class Stream(NamedTuple):
+    """A 200 whose body is made while it is sent."""
+
+    parts: AsyncGenerator[bytes, None]
+    media: bytes = NDJSON
+    status: int = 200
+
+
+Handler = Callable[[Call], Awaitable[Reply | Stream]]
 
 
 async def send_reply(send: Send, reply: Reply, *more: tuple[bytes, bytes]) -> None:
@@ -52,3 +62,13 @@ async def send_reply(send: Send, reply: Reply, *more: tuple[bytes, bytes]) -> No
         headers += ((b"content-type", reply.media), (b"content-length", b"%d" % len(reply.body)))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": reply.body or b""})
+
+
+async def send_stream(send: Send, stream: Stream, *more: tuple[bytes, bytes]) -> None:
+    """Sends each part as it is made; waits while the client does not take what there is."""
+    headers: list[Any] = [*more, (b"content-type", stream.media)]
+    await send({"type": "http.response.start", "status": stream.status, "headers": headers})
+    async with aclosing(stream.parts) as parts:
+        async for part in parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})

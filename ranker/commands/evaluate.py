@@ -11,7 +11,7 @@ from typing import Any
 from features.events import format_time, from_seconds
 from features.registry import FINGERPRINT
 from ranker.commands.errors import CommandError
-from ranker.figures import counts_line, intervals_table, slices_table, stages_table
+from ranker.figures import counts_line, intervals_table, slices_table, stages_table, unusable_lines
 from ranker.light_model import HINT, LightModel
 from ranker.release.registry import Manifest, Registry
 from ranker.terminal import Steps, plain, print_json, stdout, warn
@@ -78,7 +78,8 @@ def show(report: dict[str, Any]) -> None:
     console.print(intervals_table(report))
     console.print(slices_table(report))
     console.print(counts_line("excluded", report["excluded"]))
-    console.print(counts_line("unusable lines", report["unusable_lines"]))
+    for line in unusable_lines(report["unusable_lines"], report["unusable_examples"]):
+        console.print(line)
     console.print(f"{report['seconds']:.1f} s")
 
 

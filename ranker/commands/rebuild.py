@@ -9,6 +9,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from ranker.commands.errors import CommandError
+from ranker.figures import unusable_lines
 from ranker.terminal import Steps, plain, print_json, stdout
 
 if TYPE_CHECKING:
@@ -25,9 +26,10 @@ def run(args: Namespace) -> int:
     console = stdout()
     console.print(plain(f"{found['events']:,} events → {found['rows']:,} rows and {found['cells']:,} cells in {where}"))
     console.print(f"applied up to offset {found['applied']:,} in {found['seconds']:.1f} s")
-    for name in ("skipped", "problems"):
-        for reason, count in found[name].items():
-            console.print(plain(f"{name}: {count:,} {reason}"))
+    for reason, count in found["skipped"].items():
+        console.print(plain(f"skipped: {count:,} {reason}"))
+    for line in unusable_lines(found["problems"], found["unusable_examples"]):
+        console.print(line)
     return 0
 
 
@@ -74,6 +76,7 @@ async def _filled(args: Namespace) -> dict[str, Any]:
         "cells": rebuilt.cells,
         "skipped": dict(rebuilt.skipped),
         "problems": dict(rebuilt.problems),
+        "unusable_examples": [str(problem) for problem in rebuilt.unusable],
         "seconds": round(time.monotonic() - started_s, 3),
     }
 

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from ranker.commands.errors import CommandError
 from ranker.config import load_train
+from ranker.figures import unusable_lines
 from ranker.release.registry import Manifest, Registry
 from ranker.terminal import Steps, plain, print_json, stdout, warn
 
@@ -40,7 +41,8 @@ def _light(args: Namespace) -> int:
         manifest = publish(registry, trained, config)
     if args.activate or registry.active() is None:
         registry.activate(manifest.version)
-    _report_light(args, manifest, registry.active(), time.monotonic() - started_s)
+    unusable = [str(problem) for problem in trained.unusable]
+    _report_light(args, manifest, registry.active(), unusable, time.monotonic() - started_s)
     return 0
 
 
@@ -51,7 +53,9 @@ def _check(registry: Registry) -> None:
     registry.active()
 
 
-def _report_light(args: Namespace, manifest: Manifest, active: str | None, seconds: float) -> None:
+def _report_light(
+    args: Namespace, manifest: Manifest, active: str | None, unusable: list[str], seconds: float
+) -> None:
     found = {
         "version": manifest.version,
         "active": active,
@@ -60,6 +64,8 @@ def _report_light(args: Namespace, manifest: Manifest, active: str | None, secon
         "data": msgspec.to_builtins(manifest.data),
         "extra": manifest.extra,
         "files": msgspec.to_builtins(manifest.files),
+        "unusable_lines": manifest.extra["unusable_lines"],
+        "unusable_examples": unusable,
         "seconds": round(seconds, 3),
     }
     if args.json:
@@ -75,6 +81,9 @@ def _report_light(args: Namespace, manifest: Manifest, active: str | None, secon
     )
     for name, value in manifest.metrics.items():
         console.print(plain(f"{name}: {value:.4f}"))
+    if unusable:
+        for line in unusable_lines(manifest.extra["unusable_lines"], unusable):
+            console.print(line)
     console.print(f"{seconds:.1f} s")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 PER_OCTAVE = 16
@@ -155,6 +156,9 @@ class CostModel:
             return Fit(fixed, slope, old.tail_ms, lowest, highest)
         self._since_tail = 0
         points = [point for octave in self._octaves.values() for point in octave]
+        # Summed afresh, so that what rounding lost to a huge time that has since left does not stay lost.
+        self._sums = Sums(points)
+        fixed, slope = self._sums.line(highest >= 2.0 * lowest)
         return Fit(fixed, slope, tail(points, fixed, slope), lowest, highest)
 
 
@@ -163,9 +167,12 @@ class Sums:
 
     __slots__ = ("_crossed", "_points", "_sizes", "_squares", "_took")
 
-    def __init__(self) -> None:
-        self._points = 0
-        self._sizes = self._squares = self._took = self._crossed = 0.0
+    def __init__(self, points: Sequence[Point] = ()) -> None:
+        self._points = len(points)
+        self._sizes = sum([size for size, _ in points])
+        self._squares = sum([size * size for size, _ in points])
+        self._took = sum([took for _, took in points])
+        self._crossed = sum([size * took for size, took in points])
 
     def count(self, size: float, took_ms: float, sign: int) -> None:
         """Adds (1) or takes away (-1) a point."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import inf
+from typing import NamedTuple
 
 from ranker.inference.lane import Lane, Model
 from ranker.inference.scheduler_config import SchedulerConfig
@@ -16,8 +16,7 @@ Place = tuple[float, int]
 Given = tuple[int, int, int, int]
 
 
-@dataclass(frozen=True)
-class Pick:
+class Pick(NamedTuple):
     """One put into the draft; `pays` if it is normal in its class's own order and so pays normal's debt."""
 
     waiting: Waiting
@@ -25,8 +24,7 @@ class Pick:
     rides: bool
 
 
-@dataclass(frozen=True)
-class Moment:
+class Moment(NamedTuple):
     """What a draft needs to know of the rest.
 
     Args:
@@ -42,8 +40,7 @@ class Moment:
     forced: bool = False
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """A batch that could run now; nothing is done yet.
 
     Args:
@@ -103,10 +100,9 @@ class Draft:
     def plan(self) -> Plan:
         """The batch: all that fits, if all of it is in time; else the better of two smaller ones."""
         self._fill()
-        picks = list(self._picks)
         if self._ends(self._tokens) <= self._earliest:
-            return self._planned(picks, ())
-        window = self._tokens
+            return self._planned(self._picks, ())
+        picks, window = list(self._picks), self._tokens
         small, late = self._small(picks)
         if self._rest_can_wait(picks, small, window):
             return self._planned(small, late)
@@ -208,18 +204,18 @@ class Draft:
                 heappush(heap, (self._picks[index].waiting.deadline_ms, index))
         return passed
 
-    def _planned(self, consumed: Sequence[Pick], passed: Sequence[Pick]) -> Plan:
-        gone = {id(pick.waiting) for pick in passed}
-        members = [pick for pick in consumed if id(pick.waiting) not in gone]
-        given: Given = (0, 0, 0, 0)
-        for pick in members:
-            given = _given(given, pick, 1)
-        tokens = sum(pick.waiting.tokens for pick in members)
+    def _planned(self, consumed: list[Pick], passed: Sequence[Pick]) -> Plan:
+        members, tokens, given = consumed, self._tokens, self._given
+        if passed or len(consumed) < len(self._picks):
+            members, given = [pick for pick in consumed if pick not in passed], (0, 0, 0, 0)
+            for pick in members:
+                given = _given(given, pick, 1)
+            tokens = sum(pick.waiting.tokens for pick in members)
         return Plan(
             self._model,
-            tuple(pick.waiting for pick in members),
-            tuple(pick.waiting for pick in consumed),
-            tuple(pick.waiting for pick in passed),
+            tuple([pick.waiting for pick in members]),
+            tuple([pick.waiting for pick in consumed]),
+            tuple([pick.waiting for pick in passed]),
             tokens,
             given,
             self._normal_left(len(consumed)),

@@ -93,7 +93,7 @@ class Line:
         self._chunks.append([entry])
         self._weights.append([tokens])
         self._lasts.append(entry)
-        self._resum()
+        self._sums.append(tokens, 1)
 
     def _cut(self, index: int, start: int, stop: int) -> None:
         chunk, weights = self._chunks[index], self._weights[index]

@@ -32,6 +32,17 @@ class PrefixSums:
             self._requests[place] += requests
             place += place & -place
 
+    def append(self, tokens: int, requests: int) -> None:
+        """Adds a place at the end."""
+        place = len(self._tokens)
+        below, stop = place - 1, place & (place - 1)
+        while below > stop:
+            tokens += self._tokens[below]
+            requests += self._requests[below]
+            below &= below - 1
+        self._tokens.append(tokens)
+        self._requests.append(requests)
+
     def before(self, place: int) -> Load:
         """The sums over the places below this one."""
         tokens = requests = 0

@@ -132,7 +132,7 @@ class Scheduler:
 
     def wake_at(self, now_ms: float) -> float | None:
         """The next moment at which `poll` could answer differently or turn somebody away; None if there is none."""
-        now = max(now_ms, self._now)
+        now = now_ms if self._now < now_ms < math.inf else self._now
         if not len(self._room):
             return None
         if self._running is None and self._held_until is None:

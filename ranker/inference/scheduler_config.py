@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -42,7 +42,6 @@ class SchedulerConfig:
             _require(f"ageing_ms[{priority}]", value, lambda each: each >= 0.0, "not negative")
 
 
-def _require(name: str, value: float, holds: object, wanted: str) -> None:
-    assert callable(holds)
+def _require(name: str, value: float, holds: Callable[[float], bool], wanted: str) -> None:
     if not holds(value):
         raise ValueError(f"{name} is {value!r}; it must be {wanted}")

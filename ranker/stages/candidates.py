@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count, islice
 
@@ -60,7 +60,7 @@ class Chosen:
         found = ((pair, source, row) for (pair, source), row in zip(pairs, rows, strict=True) if row != ABSENT)
         kept = [(*pair, self.catalogue.spec(row), source) for pair, source, row in found]
         columns = Candidates(*zip(*kept, strict=True)) if kept else Candidates()
-        return replace(ranking, candidates=columns, drops=(*ranking.drops, *self.drops))
+        return ranking.but(candidates=columns, drops=(*ranking.drops, *self.drops))
 
 
 @dataclass(frozen=True)

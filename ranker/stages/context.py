@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from features.errors import StoreTimeout
@@ -60,9 +60,9 @@ class Context:
         """Reads, within the smaller of the store's time-out and a share of what is left of the budget."""
         left_ms = ranking.deadline_ms - self.clock.monotonic_ms()
         timeout_ms = max(0.0, min(self.timeout_ms, BUDGET_SHARE * left_ms))
-        async with asyncio.timeout((timeout_ms + GUARD_MS) / 1000.0):
+        async with asyncio.timeout(min(timeout_ms + GUARD_MS, left_ms) / 1000.0):
             known, degraded = await self.reader.read(ranking.request, ranking.now_s, timeout_ms)
-        return replace(ranking, known=known).because(*degraded)
+        return ranking.but(known=known).because(*degraded)
 
     def late(self, ranking: Ranking) -> Ranking:
         """No time for I/O: context features, and priors for the rest."""
@@ -74,4 +74,4 @@ class Context:
         return self._without_rows(ranking, Degraded.FEATURES_TIMEOUT if slow else Degraded.FEATURES_UNAVAILABLE)
 
     def _without_rows(self, ranking: Ranking, reason: Degraded) -> Ranking:
-        return replace(ranking, known=Known(self.tables())).because(reason)
+        return ranking.but(known=Known(self.tables())).because(reason)

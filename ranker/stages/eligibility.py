@@ -7,7 +7,6 @@ entities, of one of its types.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,13 +39,20 @@ class Eligibility:
 
     def _refuse_targets(self, refusals: Refusals, rows: Rows, ranking: Ranking) -> None:
         """A target that an action needs: there at all, and of a type the action is about."""
-        types: dict[str, set[str]] = defaultdict(set)
+        codes = self.catalogue.column("entity", rows)
+        if not codes.any():
+            return
+        types: dict[str | None, set[str]] = {target: set() for target in ranking.entities}
         for entity in ranking.request.context.entities:
             types[entity.target].add(entity.type)
+        conditions = self.catalogue.dimensions["entity"].conditions
         missing, mistyped = np.zeros((2, len(rows)), np.bool_)
-        for index in np.flatnonzero(self.catalogue.column("entity", rows)).tolist():
-            found = types.get(ranking.candidates.targets[index] or "")
-            missing[index] = found is None
-            mistyped[index] = found is not None and found.isdisjoint(self.catalogue.condition("entity", rows[index]))
+        for index, (code, target) in enumerate(zip(codes.tolist(), ranking.candidates.targets, strict=True)):
+            if code:
+                found = types.get(target)
+                if found is None:
+                    missing[index] = True
+                elif found.isdisjoint(conditions[code]):
+                    mistyped[index] = True
         refusals.add(missing, "target_missing")
         refusals.add(mistyped, "target_type")

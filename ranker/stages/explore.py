@@ -8,7 +8,7 @@ keep their traffic type.
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ranker.greedy import greedy_order
 from ranker.judges import Judge, apply_before_draw
@@ -57,8 +57,8 @@ class Explore:
         greedy = tuple(greedy_order(ranking))
         lot = cast_lot(self.secret, ranking.request_id)
         if lot.share >= self.exploration.epsilon:
-            return replace(ranking, order=greedy, greedy=greedy)
+            return ranking.but(order=greedy, greedy=greedy)
         assert ranking.scores is not None, "the light stage runs first"
         order = tuple(draw_order(self.exploration.utilities(ranking.scores), lot.seed))
         traffic = "explore" if ranking.traffic == "live" else ranking.traffic
-        return replace(ranking, order=order, greedy=greedy, traffic=traffic)
+        return ranking.but(order=order, greedy=greedy, traffic=traffic)

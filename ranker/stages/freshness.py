@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,9 +34,9 @@ class FreshnessJudge:
         excluded = frozenset(ranking.request.exclude)
         if excluded:
             refusals.add(_mask([action in excluded for action in ranking.candidates.actions]), "excluded")
-        targets = ranking.candidates.targets
-        entities = ranking.request.context.entities
-        refusals.add(_gone(targets, entities), "target_gone")
+        targets, entities = ranking.candidates.targets, ranking.request.context.entities
+        if gone := _gone(targets, ranking.entities, entities):
+            refusals.add(_mask([target in gone for target in targets]), "target_gone")
         limits_s = self.catalogue.column("max_target_age_s", rows)
         if limits_s.any():
             refusals.add((limits_s > 0.0) & (now_s - _times_s(targets, entities) > limits_s), "target_stale")
@@ -60,11 +60,11 @@ def _mask(values: list[bool]) -> Mask:
     return np.array(values, np.bool_)
 
 
-def _gone(targets: Sequence[str | None], entities: Sequence[Entity]) -> Mask:
+def _gone(targets: Sequence[str | None], there: Container[str], entities: Sequence[Entity]) -> set[str]:
     """Targets of a type that the context lists, but not among those listed."""
-    there = {entity.target for entity in entities}
-    prefixes = tuple({f"{entity.type}:" for entity in entities})
-    return _mask([target is not None and target not in there and target.startswith(prefixes) for target in targets])
+    absent = {target for target in targets if target is not None and target not in there}
+    prefixes = tuple({f"{entity.type}:" for entity in entities}) if absent else ()
+    return {target for target in absent if target.startswith(prefixes)}
 
 
 def _times_s(targets: Sequence[str | None], entities: Sequence[Entity]) -> Mask:

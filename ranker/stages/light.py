@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from features.known import Moment
-from features.priors import back_off
+from features.priors import prior_of
 from ranker.degraded import Degraded
 from ranker.errors import RankerError
 from ranker.types import Ranking
@@ -58,7 +58,7 @@ class Light:
             return self._versioned(self._by_priors(ranking), self.model)
         moment = _moment(ranking)
         features, scores = _checked(self.model, self.model.score(moment), len(ranking.candidates))
-        scored = replace(ranking, prior=back_off(moment), features=features, scores=scores)
+        scored = ranking.but(prior=prior_of(moment), features=features, scores=scores)
         return self._versioned(scored, self.model)
 
     def recover(self, ranking: Ranking, _error: Exception) -> Ranking:
@@ -70,12 +70,12 @@ class Light:
         return self._by_priors(ranking, Degraded.LIGHT_MISSING)
 
     def _by_priors(self, ranking: Ranking, *reasons: Degraded) -> Ranking:
-        prior = back_off(_moment(ranking)) if len(ranking.candidates) else np.zeros(0)
+        prior = prior_of(_moment(ranking)) if len(ranking.candidates) else np.zeros(0)
         versions = {**ranking.versions, "schema": self.schema}
-        return replace(ranking, prior=prior, scores=prior, features=None, versions=versions).because(*reasons)
+        return ranking.but(prior=prior, scores=prior, features=None, versions=versions).because(*reasons)
 
     def _versioned(self, ranking: Ranking, model: LightModel) -> Ranking:
-        return replace(ranking, versions={**ranking.versions, "schema": self.schema, "light": model.version})
+        return ranking.but(versions={**ranking.versions, "schema": self.schema, "light": model.version})
 
 
 def _moment(ranking: Ranking) -> Moment:

@@ -6,7 +6,7 @@ are reported under this stage's name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from ranker.compiled import CompiledCatalogue
@@ -30,7 +30,7 @@ class Policy:
         verdicts = self.judge(ranking)
         versions = {**ranking.versions, "policy": self.version}
         kept = ranking.keep(verdicts.keep, self.name, verdicts.reasons)
-        return replace(kept, versions=versions).because(*verdicts.degraded)
+        return kept.but(versions=versions).because(*verdicts.degraded)
 
     def judge(self, ranking: Ranking) -> Verdicts:
         """A verdict per candidate."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ranker.clock import Clock
 from ranker.compiled import CompiledCatalogue, Rows
+from ranker.conditions import NO_CONDITION
 from ranker.degraded import Degraded
 from ranker.judges import Refusals, Verdicts, apply_after_draw, instant_s
 from ranker.person import Person
@@ -50,8 +51,10 @@ class SafetyJudge:
 
     def _refuse_classes(self, refusals: Refusals, rows: Rows, ranking: Ranking) -> None:
         codes = self.catalogue.column("safety_class", rows)
+        if not codes.any():
+            return
         person = Person(ranking.known)
-        for code in np.unique(codes[codes > 0]).tolist():
+        for code in sorted(set(codes.tolist()) - {NO_CONDITION}):
             name = self.catalogue.dimensions["safety_class"].conditions[code]
             reason = self._class_reason(name, person, ranking.request.context.region)
             if reason is not None:
@@ -71,9 +74,11 @@ class SafetyJudge:
 
     def _refuse_texts(self, refusals: Refusals, rows: Rows, ranking: Ranking) -> tuple[Degraded, ...]:
         """Refuses texts at or above the threshold, and those that cannot be checked now."""
+        if self.scorer is None:
+            return ()
         needed = self.catalogue.column("needs_text_check", rows) & refusals.kept
         wanted = np.flatnonzero(needed).tolist()
-        if self.scorer is None or not wanted:
+        if not wanted:
             return ()
         try:
             unsafe = self._unsafe(ranking, rows, wanted)
@@ -90,7 +95,7 @@ class SafetyJudge:
         assert self.scorer is not None
         if self._check is None or self._check.scorer is not self.scorer:
             self._check = TextCheck(self.scorer)
-        entities = {entity.target: entity for entity in ranking.request.context.entities}
+        entities = ranking.entities
         targets = ranking.candidates.targets
         titles = [self.catalogue.spec(rows[row]).title for row in wanted]
         about = [targets[row] for row in wanted]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ranker.degraded import Degraded
 from ranker.propensity import GREEDY, Exploration, agreement, slot_propensities
@@ -38,4 +38,4 @@ class TopActions:
             Item(rows.actions[row], rows.targets[row], position, score, chance, why)
             for position, (row, score, chance, why) in enumerate(pairs, start=1)
         )
-        return replace(ranking, items=items)
+        return ranking.but(items=items)

@@ -199,6 +199,7 @@ class RewindingStore(MemoryStore):
         super().__init__()
         self._snapshot_at, self._rewind_at = snapshot_at, rewind_at
         self._commits = 0
+        self._snapshot: tuple[dict[str, tuple[bytes, float]], dict[tuple[str, str], bytes], int | None]
 
     async def commit(self, commit: Commit) -> None:
         self._commits += 1

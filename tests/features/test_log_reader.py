@@ -27,7 +27,7 @@ from features.events import (
     encode_event,
     from_seconds,
 )
-from features.log import LogTail, LogWriter, Problems, read_lines, read_log
+from features.log import LogTail, LogWriter, Problems, last_lines, read_lines, read_log
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -247,3 +247,25 @@ def test_what_is_written_is_read_back(
     problems = Problems()
     assert list(read_log(logdir, problems=problems)) == list(enumerate(written))
     assert problems.total == 0
+
+
+@given(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=12), max_bytes=st.integers(0, 500))
+@settings(max_examples=40, deadline=None)
+def test_the_last_lines_are_the_complete_ones_within_so_many_bytes_of_the_end(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], max_bytes: int
+) -> None:
+    logdir = tmp_path_factory.mktemp("log")
+    lines = [b"%02d" % number * size for number, size in enumerate(sizes)]
+    with LogWriter.open(logdir, segment_bytes=120) as writer:
+        for line in lines:
+            writer.append([line])
+    expected, room = list[bytes](), max_bytes
+    for line in reversed(lines):
+        room -= len(line) + 1
+        if room < 0:
+            break
+        expected.insert(0, line)
+    assert list(last_lines(logdir, max_bytes)) == expected
+    with segments(logdir)[-1].open("ab") as last:
+        last.write(b"torn")
+    assert b"torn" not in b"".join(last_lines(logdir, 10_000))

@@ -45,6 +45,14 @@ W = ACCIDENTAL_WINDOW_S
         ([("accept", 1), ("complete", 2), ("dismiss", 3)], ["accepted", "completed", "dismissed"], 2),
         ([("accept", 5), ("undo", 4)], ["accepted"], 1),
         ([("dismiss", 5), ("accept", 4)], ["dismissed", "accepted"], 0),
+        ([("accept", 1), ("undo", 2), ("accept", 3)], ["accepted", "undone", "accepted"], 1),
+        ([("accept", 1), ("undo", 2), ("accept", 2)], ["accepted", "undone", "accepted"], 1),
+        ([("accept", 1), ("undo", 2), ("accept", 1.5)], ["accepted", "undone"], 0),
+        ([("accept", 1), ("undo", 2), ("accept", 3), ("undo", 4)], ["accepted", "undone"] * 2, 0),
+        ([("accept", 1), ("undo", 2), ("accept", 3), ("undo", 3.001 + W)], ["accepted", "undone", "accepted"], 1),
+        ([("accept", 1), ("undo", 2), ("complete", 30)], ["accepted", "undone", "accepted", "completed"], 2),
+        ([("accept", 1), ("undo", 2), ("complete", 1.5)], ["accepted", "undone", "accepted", "completed"], 2),
+        ([("accept", 1), ("undo", 2), ("complete", 3), ("undo", 4)], ["accepted", "undone", "accepted", "completed"], 2),
     ],
 )
 def test_what_follows_an_offer_counts_once(given: list[tuple[str, float]], counted: list[str], useful: int) -> None:

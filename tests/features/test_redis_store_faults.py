@@ -491,3 +491,23 @@ def test_a_url_says_where_and_who() -> None:
     assert str(url) == "rediss://[::1]:7000/3"
     assert str(parse_store_url("redis://")) == "redis://localhost:6379/0"
     assert str(parse_store_url("unix:///a%20b/s?db=2")) == "unix:///a b/s?db=2"
+
+
+def test_a_server_that_only_reads_refuses_writes_without_opening_the_circuit_or_losing_connections(
+    server: EmbeddedServer, client: redis.Redis
+) -> None:
+    async def story(store: RedisStore, proxy: StoreProxy) -> None:
+        before = proxy.accepted
+        command(client, "CONFIG", "SET", "min-replicas-to-write", "1")
+        try:
+            for number in range(20):
+                for write in (store.claim(f"a:{number}", b"x", 60), store.put(f"a:{number}", b"x", 60)):
+                    with pytest.raises(StoreUnavailable, match="NOREPLICAS"):
+                        await write
+                assert (await store.read(["u:1"])).rows == (b"row 1",)
+        finally:
+            command(client, "CONFIG", "SET", "min-replicas-to-write", "0")
+        assert (state(store), store.health.failures, proxy.accepted) == ("closed", 40, before)
+        assert await store.claim("a:1", b"x", 60) is None
+
+    through_a_proxy(server, story, circuit=Circuit(failures_to_open=2, window=2))

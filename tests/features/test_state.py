@@ -106,6 +106,17 @@ def test_an_offer_and_what_follows_move_the_counters_of_user_and_everybody() -> 
     assert [token.word for token in world.session().tokens] == ["+a", "+a"]
 
 
+def test_an_action_offered_about_two_things_is_offered_twice_and_in_one_list() -> None:
+    world = World()
+    items = [RankedItem(action="a", target=target, position=place) for place, target in enumerate(("i:1", "i:2"), 1)]
+    world.apply(RankingEvent(id="r", time=at(0), user="u", items=items))
+    for target in ("i:1", "i:2"):
+        fields: dict[str, Any] = {"ranking": "r", "user": "u", "type": "accept", "action": "a", "target": target}
+        assert world.apply(FeedbackEvent(id=target, time=at(1), **fields))
+    assert world.counts("a") == [2, 0, 2, 0, 0, 0]
+    assert world.user().offers_since("a", 0.0) == 1
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -115,6 +126,8 @@ def test_an_offer_and_what_follows_move_the_counters_of_user_and_everybody() -> 
         ([("accept", 1), ("dismiss", 11)], [1, 0, 0, 0, 0, 0]),
         ([("accept", 1), ("dismiss", 12)], [1, 0, 1, 0, 1, 0]),
         ([("undo", 1)], [1, 0, 0, 0, 0, 0]),
+        ([("accept", 1), ("undo", 3), ("accept", 5)], [1, 0, 1, 0, 0, 0]),
+        ([("accept", 1), ("undo", 3), ("complete", 5)], [1, 0, 1, 1, 0, 0]),
     ],
 )
 def test_accidents_count_neither_as_success_nor_as_refusal(

@@ -10,6 +10,7 @@ import random
 import shutil
 import signal
 import stat
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ from tests.features.test_applier import QUICK, event_with_other_id
 from tests.features.test_embedded_store import answers, ask, eventually, gone, row_keys, server_pid
 
 PATIENT_MS = 5000.0
+on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 
 def run(work: Awaitable[None]) -> None:
@@ -86,6 +88,7 @@ def test_the_next_start_applies_only_what_came_after_the_snapshot(tmp_path: Path
     run(work())
 
 
+@on_linux
 def test_after_a_kill_the_last_snapshot_is_used(tmp_path: Path) -> None:
     events, folder = EventStream(2).take(400), SnapshotFolder(tmp_path / "store", save_every_s=1)
 
@@ -304,6 +307,20 @@ def test_a_server_that_dies_comes_back_with_its_last_snapshot(folder: SnapshotFo
         assert server.ask("MGET kept lost") == b"*2\r\n$1\r\n1\r\n$-1\r\n"
     finally:
         server.close()
+
+
+@on_linux
+def test_who_writes_a_snapshot_ends_with_the_server(folder: SnapshotFolder) -> None:
+    server = EmbeddedServer.start(snapshots=folder)
+    server.ask("CONFIG SET rdb-key-save-delay 1000000")  # µs a key
+    for number in range(30):
+        server.ask(f"SET {number} 1")
+    server.ask("BGSAVE")
+    children = Path(f"/proc/{server_pid(server.socket_path)}/task/{server_pid(server.socket_path)}/children")
+    (writer,) = map(int, children.read_text().split())
+    assert not gone(writer)
+    server._stop()
+    assert eventually(lambda: gone(writer))
 
 
 def test_a_server_that_dies_of_its_snapshot_comes_back_without(folder: SnapshotFolder) -> None:

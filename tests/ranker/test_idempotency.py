@@ -11,7 +11,7 @@ from features.errors import StoreTimeout, StoreUnavailable
 from features.memory_store import MemoryStore
 from ranker.answers import RankAnswer
 from ranker.errors import Conflict
-from ranker.idempotency import KEEP_S, Answers, Asked
+from ranker.idempotency import KEEP_S, Answers, Asked, _until
 from tests.ranker.online import run
 
 
@@ -183,5 +183,72 @@ def test_bytes_that_are_no_entry_are_replaced() -> None:
         await store.put(asked().key, b"garbage", 1000)
         assert await Answers(store).give(asked(), job) == (answer(1), False)
         assert await Answers(store).give(asked(), job) == (answer(1), True)
+
+    run(work())
+
+
+class StuckStore(MemoryStore):
+    """Never answers some calls."""
+
+    def __init__(self, *stuck: str) -> None:
+        super().__init__()
+        self._stuck = stuck
+        self.go = asyncio.Event()
+
+    async def claim(self, key: str, value: bytes, ttl_s: int) -> bytes | None:
+        if "claim" in self._stuck:
+            await self.go.wait()
+        return await super().claim(key, value, ttl_s)
+
+    async def put(self, key: str, value: bytes, ttl_s: int) -> None:
+        if "put" in self._stuck:
+            await self.go.wait()
+        await super().put(key, value, ttl_s)
+
+
+@pytest.mark.parametrize(("wait_s", "look_s"), [(1.0, 0.98), (0.03, 0.015), (0.0, 0.0)])
+def test_looking_for_an_earlier_answer_leaves_time_to_make_one(wait_s: float, look_s: float) -> None:
+    until = _until(asked(wait_s=wait_s), 100.0)
+    assert until.look_s == pytest.approx(100.0 + look_s)
+    assert until.keep_s < 100.0 + wait_s
+
+
+def test_a_claim_that_is_not_answered_is_given_up() -> None:
+    async def work() -> None:
+        job = Work()
+        assert await Answers(StuckStore("claim")).give(asked(wait_s=0.05), job) == (answer(1), False)
+        assert job.verified == [False]
+
+    run(work())
+
+
+def test_waiting_for_a_running_one_and_then_for_the_store_is_one_wait() -> None:
+    async def work() -> None:
+        loop, store, slow = asyncio.get_running_loop(), StuckStore("claim"), Work(go=asyncio.Event())
+        answers, quick = Answers(store), Work()
+        one = asyncio.create_task(answers.give(asked(wait_s=60.0), slow))
+        await asyncio.sleep(0.01)
+        started_s = loop.time()
+        two = asyncio.create_task(answers.give(asked(wait_s=1.0), quick))
+        await asyncio.sleep(0.7)
+        one.cancel()
+        await asyncio.wait([one])
+        assert (await two)[0] == answer(1)
+        assert loop.time() - started_s < 1.5, "not 0.7 s and then another second"
+
+    run(work())
+
+
+def test_a_store_that_takes_long_to_keep_an_answer_does_not_keep_the_caller() -> None:
+    async def work() -> None:
+        store, job = StuckStore("put"), Work()
+        answers = Answers(store)
+        assert await answers.give(asked(wait_s=0.05), job) == (answer(1), False)
+        again = asyncio.create_task(answers.give(asked(), job))
+        await asyncio.sleep(0.05)
+        assert not again.done(), "the id is still claimed"
+        store.go.set()
+        assert await again == (answer(1), True), "it was kept all the same"
+        assert job.verified == [True]
 
     run(work())

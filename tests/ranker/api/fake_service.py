@@ -18,6 +18,7 @@ from ranker.api.app import create_app
 from ranker.api.limits import Limits
 from ranker.clock import ManualClock
 from ranker.errors import NotFound
+from ranker.inference.memory_report import MemorySource
 from ranker.types import RankRequest
 
 RANK = {"user": "u1", "context": {"surface": "chat"}}
@@ -58,6 +59,11 @@ class FakeService:
             for position, action in enumerate(list(self.catalogue)[: request.k], start=1)
         ]
         return RankAnswer("r1", items, "live", {"schema": "s"}, self.degraded, {"light": 0.3, "total": 120.0})
+
+    async def rank_offline(self, request: RankRequest, *, explain: bool) -> RankAnswer:
+        answer = await self.rank(request, b"", caller="", explain=explain, arrived_ms=0.0)
+        self.rank_calls.pop()
+        return msgspec.structs.replace(answer, id=request.id or "r1", traffic="replay")
 
     async def ingest(self, events: Sequence[bytes]) -> list[EventAnswer]:
         self._fail()
@@ -126,10 +132,12 @@ class FakeService:
 class App:
     """The application over a fake service, asked one request at a time; metrics add up."""
 
-    def __init__(self, service: FakeService | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self, service: FakeService | None = None, limits: Limits | None = None, memory: Sequence[MemorySource] = ()
+    ) -> None:
         self.service = service or FakeService()
         self.clock = ManualClock(elapsed_ms=1000.0)
-        self.asgi = create_app(self.service, limits or Limits(), self.clock)
+        self.asgi = create_app(self.service, limits or Limits(), self.clock, memory)
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
         """Sends bytes as they are, anything else as JSON; header names have `_` for `-`."""

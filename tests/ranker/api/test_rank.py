@@ -77,6 +77,16 @@ def test_explain_is_a_switch_of_the_query(app: App, query: str, explained: bool)
         ({"context": {"surfce": "chat"}}, "$.context.surfce", '"chat"'),
         ({"context": {"time": "yesterday"}}, "$.context.time", '"yesterday"'),
         ({"context": {"time": "2024-01-01T00:00:00"}}, "$.context.time", '"2024-01-01T00:00:00"'),
+        (
+            {"context": {"time": "9999-12-31T23:59:59.999999Z"}},
+            "$.context.time",
+            '"9999-12-31 23:59:59.999999+00:00"',
+        ),
+        (
+            {"context": {"entities": [{"id": "1", "type": "i", "time": "0001-01-01T00:00:00+14:00"}]}},
+            "$.context.entities[0].time",
+            '"0001-01-01 00:00:00+14:00"',
+        ),
         ({"context": {"text": "x" * 4097}}, "$.context.text", '"' + "x" * 198 + "…"),
         (
             {"context": {"entities": [{"id": "1", "type": "i"}, {"id": 0, "type": "i"}]}},
@@ -110,7 +120,10 @@ def test_a_missing_field_is_named(app: App) -> None:
     [
         (GOOD + b',"budget_ms":1e400}', "$.budget_ms", '"1e400"'),
         (b'{"user":"u","context":{"fields":{"n":18446744073709551616}}}', "$.context.fields.n", "18446744073709551616"),
-        (b'{"user":"u","context":{"fields":{"n":1e400}}}', "$.context.fields[...]", None),
+        (b'{"user":"u","context":{"fields":{"n":1e400}}}', "$.context.fields.n", '"1e400"'),
+        (b'{"user":"u","context":{"fields":{"a":[1,{"b":' + b"9" * 5000 + b"}]}}}", "$.context.fields.a[1].b", None),
+        (GOOD + b',"k":' + b"9" * 5000 + b"}", "$.k", '"' + "9" * 198 + "…"),
+        (b'{"user":"u","context":{"a.b":[0]}}', "$.context.a.b", "an array of 1"),
         (b'{"user":"u","context":{"fields":{"n":' + b"[" * 17 + b"]" * 17 + b"}}}", None, None),
         (b"null", "$", "null"),
         (b"[]", "$", "an array of 0"),

@@ -118,15 +118,15 @@ class Reference:
         total = start
         parts = {}
         for other, ratio in ratios.get(kind, {"premium": math.inf, "normal": math.inf}).items():
-            tokens = sum(each.request.token_budget for each in self.of(other))
-            parts[other] = min(1.0, ratio * own / tokens) if tokens else 0.0
-        for model in {each.request.model_key for each in [*self.queue, item]}:
+            theirs = sum(each.request.token_budget for each in self.of(other))
+            parts[other] = min(1.0, ratio * own / theirs) if theirs else 0.0
+        for model in sorted({each.request.model_key for each in [*self.queue, item]}):
             mine = [each for each in [*ahead, item] if each.request.model_key == model]
             tokens, requests = float(sum(each.request.token_budget for each in mine)), float(len(mine))
             for other, part in parts.items():
-                theirs = self.of(other, model)
-                tokens += part * sum(each.request.token_budget for each in theirs)
-                requests += math.ceil(part * len(theirs))
+                others = self.of(other, model)
+                tokens += part * sum(each.request.token_budget for each in others)
+                requests += math.ceil(part * len(others))
             if requests:
                 total += self.work(model, tokens, requests)
         return total

@@ -150,3 +150,13 @@ def test_what_an_operator_said_is_kept_when_the_rest_is_forgotten() -> None:
 def test_the_next_batch_reaches_at_most_four_times_what_was_seen() -> None:
     assert learned([(10, 1.0)]).reach == 40.0
     assert CostModel().reach == 0.0
+
+
+def test_an_absurd_time_leaves_no_trace_once_others_have_taken_its_place() -> None:
+    cost = learned([(1, 1e18)])
+    cost.distrust(1e6)
+    for now in range(200):
+        cost.observe(1 + now % 8, 20.0, 1e6 + now)
+    assert cost.predict(8) == 20.0
+    cost = learned([(1, 1e18), *[(1, 20.0)] * 40])
+    assert cost.predict(1) == 20.0

@@ -184,6 +184,7 @@ def test_a_time_that_is_none_does_not_upset_it(now: float) -> None:
     made = scheduler()
     offer(made, request("a"), now=5.0)
     assert made.offer(request("b"), now) == []
+    assert made.wake_at(now) == 5.0
     assert names(made.poll(now)) == ["a", "b"]
 
 
@@ -579,9 +580,8 @@ def comparisons_a_call(queued: int) -> dict[str, float]:
     config = SchedulerConfig(max_queue_requests=queued, max_queue_tokens=10**9, ageing_ms={})
     made = Scheduler(config)
     made.seed_cost("m@1", fixed_ms=0.0, per_token_ms=0.0)
-    place = [(index * 7919) % queued for index in range(queued)]
     for index in range(queued):
-        offer(made, request(f"r{index}", arrival=0.0, deadline=Counted(1e6 + place[index])))
+        made.offer(Request(f"r{index}", "m@1", 1, 0.0, Counted(1e6 + index)), 0.0)
     rounds = 200
 
     def counted(act: object) -> float:
@@ -609,8 +609,7 @@ def comparisons_a_call(queued: int) -> dict[str, float]:
     rounds = 10
     found["poll"] = counted(runs) / config.max_batch_requests
     rounds = 200
-    first = sorted(place)[0] + 1e6
-    found["expire"] = counted(lambda index: made.poll(first + 700.0 + index))
+    found["expire"] = counted(lambda index: made.poll(1e6 + 700.0 + index))
     return found
 
 

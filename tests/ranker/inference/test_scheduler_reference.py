@@ -37,8 +37,8 @@ class Rules(RuleBasedStateMachine):
             margin_ms=0.5,
         )
         self.scheduler, self.reference = Scheduler(config), Reference(config)
-        self.now, self.names, self.batch = 0.0, 0, None
-        self.batch: Batch | None
+        self.now, self.names = 0.0, 0
+        self.batch: Batch | None = None
 
     @rule(model=MODELS, fixed=st.sampled_from([0.0, 1.0, 4.0, 10.0]), per_token=st.sampled_from([0.0, 0.25, 1.0]))
     def seed(self, model: str, fixed: float, per_token: float) -> None:
@@ -155,19 +155,19 @@ def answers(scheduler: Scheduler, now: float) -> tuple[Any, list[Any]]:
 
 
 Rules.TestCase.settings = settings(
-    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=80, stateful_step_count=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 TestRules = Rules.TestCase
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_an_overloaded_device_is_scheduled_as_the_rules_say(seed: int) -> None:
     draw, machine = random.Random(seed), Rules()
     machine.start(draw.choice([4, 8]), 0.25, draw.choice([0.0, 5.0]))
     models = ["a@1", "b@1", "c@1"][: draw.choice([1, 1, 2, 3])]
     for model in models:
         machine.seed(model, draw.choice([1.0, 4.0, 12.0]), draw.choice([0.0, 0.5, 1.0]))
-    for _ in range(60):
+    for _ in range(40):
         many = [
             (
                 draw.choice(models),

@@ -1,0 +1,54 @@
+"""A model that takes a known time: it sleeps, then sums each request's numbers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ranker.inference.model import Member, NoHold
+from ranker.inference.shard_key import Shard, ShardKey
+from ranker.inference.workspace import Workspace
+
+Numbers = Sequence[float]
+
+
+@dataclass
+class Sleeping:
+    """Sleeps `sleep_ms` a batch, whatever its size.
+
+    Args:
+        batches: the size of each batch that ran, for reports.
+    """
+
+    sleep_ms: float
+    shards: Sequence[ShardKey] = ()
+    batches: list[int] = field(default_factory=list)
+
+    def compute(self, rows: Sequence[Numbers]) -> list[float]:
+        """The sums."""
+        numbers = np.asarray(rows, dtype=np.float32)
+        time.sleep(self.sleep_ms / 1000.0)
+        self.batches.append(len(rows))
+        sums: list[float] = numbers.sum(axis=-1).tolist()
+        return sums
+
+    def load(self, shards: Mapping[str, Shard]) -> None:
+        """It has no weights."""
+
+    def unload(self) -> None:
+        """It has no weights."""
+
+    def cost(self, payload: Numbers) -> int:
+        """Every request is one token."""
+        return 1
+
+    def hold(self, payload: Numbers) -> NoHold:
+        """It pins nothing."""
+        return NoHold(1)
+
+    def run(self, members: Sequence[Member], workspace: Workspace) -> Sequence[float]:
+        """The sums of a batch."""
+        return self.compute([member.payload for member in members])

@@ -1,0 +1,199 @@
+"""The engine of one device: callers await results, a thread computes them, and the scheduler says which and when.
+
+    engine = open_engine(SchedulerConfig(), pool, workspace_bytes=1 << 20, cache=cache)
+    await engine.load("m@1", model)
+    result = await engine.submit(engine.request("m@1", payload, budget_ms=50.0), payload)
+
+The scheduler, the tickets and the versions belong to the event loop; the device's thread sees one batch at a time.
+
+A caller who leaves cancels his future: what waits leaves the queue at once, what was dispatched and not begun is not
+computed, what runs ends unheard. Nothing is answered after its deadline, and nobody waits for ever: a batch that does
+not end is given up, its callers and the queue are told, and new requests are refused until the device comes back.
+
+Of the process, not of the engine: `sys.setswitchinterval(0.0005)` shortens what a busy loop costs the device's thread;
+`gc.freeze()` after the models are loaded keeps a full collection short; a model's own threads (OMP_NUM_THREADS, or
+torch.set_num_threads) should leave one core to the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from ranker.inference.device import Device, ThreadDevice, monotonic_ms
+from ranker.inference.driver import Driver, Parts, Surroundings
+from ranker.inference.engine_config import EngineConfig
+from ranker.inference.engine_errors import DeviceStuck, EngineError, ModelFailed, Rejected, VersionRefused
+from ranker.inference.engine_stats import EngineStats
+from ranker.inference.gate import Gate
+from ranker.inference.model import Model, Payload, Result
+from ranker.inference.pool import MemoryPool
+from ranker.inference.request import Request
+from ranker.inference.scheduler import Scheduler, SchedulerConfig
+from ranker.inference.shards import ShardCache
+from ranker.inference.tickets import Ticket
+from ranker.inference.versions import Versions
+from ranker.inference.workspace import Workspaces
+
+__all__ = [
+    "DeviceStuck",
+    "Engine",
+    "EngineConfig",
+    "EngineError",
+    "ModelFailed",
+    "Rejected",
+    "Surroundings",
+    "VersionRefused",
+    "open_engine",
+]
+
+
+def open_engine(
+    config: SchedulerConfig,
+    pool: MemoryPool,
+    *,
+    workspace_bytes: int,
+    cache: ShardCache | None = None,
+    limits: EngineConfig | None = None,
+) -> Engine:
+    """An engine with a thread of its own, and one workspace from the pool.
+
+    Raises:
+        PoolExhausted: the workspace does not fit.
+    """
+    device = ThreadDevice(Workspaces(pool, workspace_bytes), monotonic_ms)
+    return Engine(Scheduler(config), device, cache, limits)
+
+
+class Engine:
+    """Serves the versions of one device; used from one event loop."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        device: Device,
+        cache: ShardCache | None = None,
+        limits: EngineConfig | None = None,
+        around: Surroundings | None = None,
+    ) -> None:
+        around = around or Surroundings()
+        self.clock = around.clock
+        self.stats = EngineStats()
+        self._cache = cache
+        self._versions = Versions(cache)
+        self._gate = Gate(self._versions, self.stats, self.clock)
+        parts = Parts(self._versions, self.stats, self._gate)
+        self._driver = Driver(scheduler, device, parts, limits or EngineConfig(), around)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the device answers."""
+        return self._driver.stuck is None
+
+    @property
+    def open_requests(self) -> int:
+        """Callers that wait."""
+        return len(self._driver.tickets)
+
+    async def load(self, model_key: str, model: Model, *, cost_ms: tuple[float, float] | None = None) -> None:
+        """Makes a version ready to serve; those that serve go on meanwhile.
+
+        Args:
+            cost_ms: what a batch costs, fixed and per token, where that is known; else the first batches find out.
+
+        Raises:
+            VersionRefused: it is there already. Other errors are the cache's or the model's.
+        """
+        if cost_ms is not None:
+            self._driver.scheduler.seed_cost(model_key, fixed_ms=cost_ms[0], per_token_ms=cost_ms[1])
+        await self._versions.load(model_key, model)
+
+    async def retire(self, model_key: str) -> None:
+        """Takes a version out of service; returns when all it was asked is answered.
+
+        Raises:
+            VersionRefused: it is not served.
+        """
+        await self._versions.retire(model_key)
+
+    def request(
+        self,
+        model_key: str,
+        payload: Payload,
+        *,
+        priority: str = "normal",
+        budget_ms: float | None = None,
+        request_id: str | None = None,
+    ) -> Request:
+        """A request that arrives now and costs what the model says.
+
+        Args:
+            budget_ms: how long the caller will wait, 0 included; None: as long as is usual for the priority.
+
+        Raises:
+            Rejected: no such version is served, or the payload could never run.
+        """
+        return self._gate.request(model_key, payload, priority=priority, budget_ms=budget_ms, request_id=request_id)
+
+    async def submit(self, request: Request, payload: Payload) -> Result:
+        """The model's result, in time.
+
+        Raises:
+            Rejected: it did not run, or not in time; says why and when to try again.
+            ModelFailed: the model raised for it.
+            DeviceStuck: its batch did not end.
+        """
+        return await self.offer(request, payload)
+
+    def offer(self, request: Request, payload: Payload) -> asyncio.Future[Result]:
+        """The same as a future, for callers without a task of their own; cancelling it is leaving."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self.stats.counts["offered"] += 1
+        tickets = self._driver.tickets
+        if (refusal := self._gate.refusal(request, tickets)) is not None:
+            future.set_exception(refusal)
+            return future
+        ticket = Ticket(request, payload, future)
+        self._versions.use(request.model_key)
+        tickets.open(ticket)
+        self._driver.admit(ticket)
+        return future
+
+    async def close(self) -> None:
+        """Takes no more, lets what was let in end for `drain_ms`, and tells the rest that the engine is closing.
+
+        No caller is left waiting; a device that hangs is waited for no longer than `stuck_after_ms`.
+        """
+        driver = self._driver
+        self._gate.closing = True
+        await driver.drained(driver.limits.drain_ms)
+        driver.dismiss()
+        await driver.drained(driver.limits.stuck_after_ms)
+        driver.stop()
+        if driver.stuck is None:  # else the device may still read the shards
+            await self._versions.close()
+
+    def metrics(self) -> dict[str, Any]:
+        """All figures, as plain as JSON; see `EngineStats.snapshot`.
+
+        `cost_ms` is the prediction for one token and for a full batch; None where it is not known.
+        """
+        driver, scheduler, stages = self._driver, self._driver.scheduler, self._versions.stages()
+        most = scheduler.config.max_batch_tokens
+        return {
+            **self.stats.snapshot(),
+            "healthy": self.healthy,
+            "closing": self._gate.closing,
+            "open": len(driver.tickets),
+            "queued": scheduler.queued_by_priority(),
+            "queued_tokens": scheduler.queued_tokens,
+            "running": len(driver.running.tickets) if driver.running is not None else 0,
+            "versions": stages,
+            "cost_ms": {
+                key: {"one": scheduler.predicted_ms(key, 1), "full": scheduler.predicted_ms(key, most)}
+                for key in stages
+            },
+            "shards": msgspec.to_builtins(self._cache.stats()) if self._cache is not None else None,
+        }
