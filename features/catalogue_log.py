@@ -59,8 +59,23 @@ class LiveCatalogue:
             EventError: reason `invalid` or `catalogue_full`.
         """
         self.catalogue.apply(event)
+        self._follow(offset, event.id)
+
+    def put(self, offset: int, id: str, action: str, spec: ActionSpec | None) -> None:
+        """Takes over an entry, or its withdrawal, whose event was appended at `offset` under `id`.
+
+        Raises:
+            EventError: reason `catalogue_full`.
+        """
+        if spec is None:
+            self.catalogue.remove(action)
+        else:
+            self.catalogue.put(action, spec)
+        self._follow(offset, id)
+
+    def _follow(self, offset: int, id: str) -> None:
         self.changed = self.scanned = offset + 1
-        self.last_id = event.id
+        self.last_id = id
 
 
 def load_catalogue(logdir: Path, end: int) -> LiveCatalogue:

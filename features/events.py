@@ -209,6 +209,10 @@ def decode_event(line: bytes | str) -> Event:
 def encode_event(event: Event) -> bytes:
     """One line of the log, without the newline; `decode_event` gives the event back."""
     fields = msgspec.to_builtins(event, builtin_types=(datetime,))
+    if isinstance(event, RankingEvent):
+        # Its lists are long, and by their types they hold no times.
+        fields.update({name: _with_text_times(fields[name]) for name in ("time", "context") if name in fields})
+        return _encoder.encode(fields)
     return _encoder.encode(_with_text_times(fields))
 
 

@@ -251,7 +251,7 @@ def _service(
         opened.store,
         opened.applier,
     )
-    answers = Answers(store)
+    answers = Answers(store, clock.now_s)
     owners = Owners(
         decisions=decisions,
         answers=answers,

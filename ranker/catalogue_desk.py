@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -14,6 +16,23 @@ from features.log import LogWriter
 from ranker.clock import Clock
 from ranker.errors import InvalidRequest, NotFound
 from ranker.intake import append, durable
+
+CHANGES_PER_TURN = 250
+"""So many changes are encoded before rankings get their turn."""
+
+MAX_ATTEMPTS = 4
+"""So often a large change begins again when others change the catalogue meanwhile; the last time nobody can."""
+
+T = TypeVar("T")
+
+
+class _Change(NamedTuple):
+    """An entry on its way into the log; `spec` None withdraws it."""
+
+    id: str
+    action: str
+    spec: ActionSpec | None
+    line: bytes
 
 
 @dataclass
@@ -38,13 +57,15 @@ class CatalogueDesk:
             InvalidRequest: more than the catalogue can hold.
             ServiceUnavailable: the log cannot be written or made durable.
         """
-        catalogue = self.live.catalogue
-        gone = [action for action in catalogue if action not in specs] if replace_all else []
-        size = len(catalogue) - len(gone) + sum(action not in catalogue for action in specs)
-        if size > MAX_ACTIONS:
-            raise InvalidRequest(f"{size} actions are more than the catalogue's {MAX_ACTIONS}")
-        changes = {action: spec for action, spec in specs.items() if catalogue.get(action) != spec}
-        await self._change([*((action, None) for action in gone), *changes.items()])
+        for attempt in range(MAX_ATTEMPTS):
+            version = self.live.catalogue.version
+            changes = [
+                self._encoded(change)
+                async for change in _with_pauses(self._changes(specs, replace_all), attempt < MAX_ATTEMPTS - 1)
+            ]
+            if self.live.catalogue.version == version:  # nobody was faster while others had their turn
+                break
+        await self._change(changes)
         return len(specs)
 
     async def delete(self, action: str) -> None:
@@ -55,7 +76,7 @@ class CatalogueDesk:
             ServiceUnavailable: the log cannot be written or made durable.
         """
         self.get(action)
-        await self._change([(action, None)])
+        await self._change([self._encoded((action, None))])
 
     def get(self, action: str) -> ActionSpec:
         """One entry. Raises NotFound."""
@@ -64,17 +85,37 @@ class CatalogueDesk:
             raise NotFound(f"there is no action {action!r}", "$.action")
         return spec
 
-    async def _change(self, changes: list[tuple[str, ActionSpec | None]]) -> None:
-        """Nothing is awaited between the log and the catalogue: its order is the log's."""
+    def _changes(self, specs: Mapping[str, ActionSpec], replace_all: bool) -> list[tuple[str, ActionSpec | None]]:
+        """What is not yet as it should be."""
+        catalogue = self.live.catalogue
+        gone = [action for action in catalogue if action not in specs] if replace_all else []
+        size = len(catalogue) - len(gone) + sum(action not in catalogue for action in specs)
+        if size > MAX_ACTIONS:
+            raise InvalidRequest(f"{size} actions are more than the catalogue's {MAX_ACTIONS}")
+        changed = [(action, spec) for action, spec in specs.items() if catalogue.get(action) != spec]
+        return [*((action, None) for action in gone), *changed]
+
+    def _encoded(self, change: tuple[str, ActionSpec | None]) -> _Change:
+        action, spec = change
         time = from_seconds(self.clock.now_s())
-        events = [
-            ActionEvent(id=self.new_id(), time=time, action=action, fields=_fields(spec)) for action, spec in changes
-        ]
-        first = append(self.log, [encode_event(event) for event in events])
-        for offset, event in enumerate(events, first):
-            self.live.apply(offset, event)
-        await durable(self.log, first + len(events))
+        event = ActionEvent(id=self.new_id(), time=time, action=action, fields=_fields(spec))
+        return _Change(event.id, action, spec, encode_event(event))
+
+    async def _change(self, changes: Sequence[_Change]) -> None:
+        """Nothing is awaited between the log and the catalogue: its order is the log's."""
+        first = append(self.log, [change.line for change in changes])
+        for offset, change in enumerate(changes, first):
+            self.live.put(offset, change.id, change.action, change.spec)
+        await durable(self.log, first + len(changes))
         self.on_durable()
+
+
+async def _with_pauses(changes: Sequence[T], pausing: bool) -> AsyncIterator[T]:
+    """Each change, with a turn for everybody else now and then."""
+    for number, change in enumerate(changes, 1):
+        yield change
+        if pausing and number % CHANGES_PER_TURN == 0:
+            await asyncio.sleep(0)
 
 
 def _fields(spec: ActionSpec | None) -> dict[str, object] | None:

@@ -126,6 +126,7 @@ def _serve(commands: Any) -> None:
     serve.add_argument("--store", metavar="URL", help="redis://, rediss:// or unix://; default: an embedded server")
     serve.add_argument("--actions", type=Path, metavar="FILE", help="catalogue for a log that has none")
     serve.add_argument("--until-stdin-ends", action="store_true", help=SUPPRESS)
+    serve.add_argument("--bench", action="store_true", help=SUPPRESS)
     _reports(serve, "one JSON line on stdout once it is ready")
 
 

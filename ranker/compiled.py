@@ -63,7 +63,7 @@ class CompiledCatalogue:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        self._asked: Sequence[str] = ()
+        self._asked: Sequence[str] | None = None
         self._found: Rows = np.zeros(0, np.int64)
         self._start_over()
 
@@ -83,11 +83,13 @@ class CompiledCatalogue:
         The last tuple is remembered: the stages of a request ask for the same candidates one after the other.
         """
         self._follow()
-        if actions is not self._asked:
-            self._found = np.fromiter(map(self._slots.get, actions, repeat(ABSENT)), np.int64, len(actions))
-            self._found.flags.writeable = False
-            self._asked = actions if isinstance(actions, tuple) else ()
-        return self._found
+        if actions is self._asked:
+            return self._found
+        found = np.fromiter(map(self._slots.get, actions, repeat(ABSENT)), np.int64, len(actions))
+        if isinstance(actions, tuple):
+            found.flags.writeable = False
+            self._asked, self._found = actions, found
+        return found
 
     def all_rows(self) -> Rows:
         """Rows of the whole catalogue, in no order that would be the same in another process."""

@@ -7,7 +7,8 @@ RankerError
 │   ├── TooLarge           413
 │   ├── Conflict           409: the same id with another body
 │   └── NotFound           404
-└── ServiceUnavailable 503: events cannot be made durable
+├── ServiceUnavailable 503: events cannot be made durable
+└── Overloaded         503: a ranking would come too late; nothing was done
 """
 
 from __future__ import annotations
@@ -68,3 +69,7 @@ class NotFound(RequestError):
 
 class ServiceUnavailable(RankerError):
     """Events cannot be made durable now."""
+
+
+class Overloaded(RankerError):
+    """More was asked than can be ranked in time; nothing was done about this request."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from ranker.errors import Conflict
 
 KEEP_S = 24 * 3600
 POLL_S = 0.005
-MAX_USERS = 100_000
+MAX_FORGOTTEN = 100_000
 
 ANSWER_S = 0.02
 """What looking for an earlier answer leaves of the caller's time to make one; of less than twice this, half."""
@@ -37,6 +38,7 @@ class _Entry(msgspec.Struct, array_like=True, frozen=True):
     state: Literal["running", "done", "void"]
     body: bytes = b""
     answer: bytes = b""
+    begun_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -82,14 +84,16 @@ class Answers:
     """Remembered answers over a store.
 
     Args:
+        now_s: Unix seconds: what was begun before its user was forgotten is no answer.
         unkept: answers so far that could not be left in the store.
     """
 
     store: FeatureStore
+    now_s: Callable[[], float] = time.time
     keep_s: int = KEEP_S
     unkept: int = 0
     _running: dict[str, _Running] = field(default_factory=dict)
-    _by_user: OrderedDict[str, set[str]] = field(default_factory=OrderedDict)
+    _forgotten: OrderedDict[str, float] = field(default_factory=OrderedDict)
     _keeping: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def give(self, asked: Asked, compute: Compute) -> tuple[RankAnswer, bool]:
@@ -111,10 +115,13 @@ class Answers:
         return await self._first_here(asked, until, compute)
 
     async def forget(self, user: str) -> None:
-        """Drops what is remembered for a user, as far as this process left it there."""
-        for key in self._by_user.pop(user, ()):
-            with contextlib.suppress(StoreError):
-                await self.store.put(key, _packed(_Entry("void")), 1)
+        """Drops what is remembered for a user: here at once, elsewhere and after a restart once the store has it."""
+        now_s = self.now_s()
+        self._forgotten[user] = now_s
+        if len(self._forgotten) > MAX_FORGOTTEN:
+            self._forgotten.popitem(last=False)
+        with contextlib.suppress(StoreError):
+            await self.store.put(_forgotten_key(user), msgspec.msgpack.encode(now_s), self.keep_s)
 
     async def _first_here(self, asked: Asked, until: _Until, compute: Compute) -> tuple[RankAnswer, bool]:
         running = _Running(_digest(asked.body), asyncio.get_running_loop().create_future())
@@ -145,37 +152,44 @@ class Answers:
             entry = _unpacked(await self.store.claim(asked.key, claim, ttl_s))
             if entry is None or entry.state == "void":
                 return None
+            if entry.state == "done" and entry.begun_s <= await self._forgotten_s(asked.user):
+                return None
             _check_body(asked, entry.body, body)
             if entry.state == "done":
                 return msgspec.json.decode(entry.answer, type=RankAnswer)
             await asyncio.sleep(POLL_S)
 
+    async def _forgotten_s(self, user: str) -> float:
+        """When a user was forgotten last, long ago when that is not remembered."""
+        (packed,) = (await self.store.read([_forgotten_key(user)])).rows
+        stored_s = _unpacked_s(packed) if packed is not None else -math.inf
+        return max(stored_s, self._forgotten.get(user, -math.inf))
+
     async def _computed(self, asked: Asked, body: bytes, until: _Until, compute: Compute) -> RankAnswer:
+        begun_s = self.now_s()
         try:
             answer = await compute(True)
         except BaseException:
             with contextlib.suppress(StoreError):
                 await self.store.put(asked.key, _packed(_Entry("void")), 1)
             raise
-        task = asyncio.create_task(self._keep(asked, _packed(_Entry("done", body, msgspec.json.encode(answer)))))
+        entry = _Entry("done", body, msgspec.json.encode(answer), begun_s)
+        task = asyncio.create_task(self._keep(asked.key, _packed(entry)))
         self._keeping.add(task)
         task.add_done_callback(self._keeping.discard)
         # No longer than the caller waits: until it is kept, who asks again finds the claim.
         await asyncio.wait([task], timeout=max(0.0, until.keep_s - asyncio.get_running_loop().time()))
         return answer
 
-    async def _keep(self, asked: Asked, entry: bytes) -> None:
+    async def _keep(self, key: str, entry: bytes) -> None:
         try:
-            await self.store.put(asked.key, entry, self.keep_s)
-            self._note(asked)
+            await self.store.put(key, entry, self.keep_s)
         except StoreError:
             self.unkept += 1
 
-    def _note(self, asked: Asked) -> None:
-        self._by_user.setdefault(asked.user, set()).add(asked.key)
-        self._by_user.move_to_end(asked.user)
-        if len(self._by_user) > MAX_USERS:
-            self._by_user.popitem(last=False)
+
+def _forgotten_key(user: str) -> str:
+    return "f:" + _digest(user.encode()).hex()
 
 
 def _until(asked: Asked, now_s: float) -> _Until:
@@ -207,3 +221,11 @@ def _unpacked(packed: bytes | None) -> _Entry | None:
         return msgspec.msgpack.decode(packed, type=_Entry)
     except msgspec.DecodeError:
         return _Entry("void")
+
+
+def _unpacked_s(packed: bytes) -> float:
+    """An instant; what is none says that somebody wanted to be forgotten, so it is any."""
+    try:
+        return msgspec.msgpack.decode(packed, type=float)
+    except msgspec.DecodeError:
+        return math.inf

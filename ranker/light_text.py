@@ -8,6 +8,7 @@ let through, numerical trees of one class, and without the parameters of their t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -18,6 +19,9 @@ INTEGERS = (b"split_feature", b"decision_type", b"left_child", b"right_child", b
 """Fields with a whole number per split."""
 FRACTIONS = (b"split_gain", b"threshold", b"internal_value", b"internal_weight")
 PARAMETERS = b"end of trees\n\nparameters:\n\nend of parameters\n"
+
+# A threshold is infinite where a split tells what is missing from what is known.
+_NUMBER = re.compile(rb"[-+]?(?:inf|[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)")
 
 Fields = Mapping[bytes, bytes]
 N = TypeVar("N", int, float)
@@ -86,10 +90,10 @@ def _check_children(left: list[int], right: list[int]) -> None:
 
 
 def _numbers(tree: Fields, name: bytes, kind: Callable[[bytes], N], count: int) -> list[N]:
-    found = [kind(text) for text in tree[name].split()]
-    if len(found) != count:
-        raise ValueError(f"{name.decode()} has {len(found)} values, not {count}")
-    return found
+    texts = tree[name].split(b" ") if tree[name] else []
+    if len(texts) != count or not all(map(_NUMBER.fullmatch, texts)):
+        raise ValueError(f"{name.decode()} is not {count} numbers")
+    return list(map(kind, texts))
 
 
 def _fields(block: bytes) -> Fields:

@@ -86,13 +86,15 @@ class Cap:
 
     def refuses(self, case: Case) -> Mask:
         """Those offered to the limit already."""
-        offered = self._offered(case)
-        if not offered:
-            return case.none()
-        actions = case.ranking.candidates.actions
-        counts = np.fromiter((offered.get(action, 0) for action in actions), np.int64, len(actions))
-        limits = self._limits(case)
-        return np.asarray((limits > 0) & (counts >= limits), np.bool_)
+        limits, user = self._limits(case), case.person.user
+        refused = case.none()
+        if user is None or not limits.any():
+            return refused
+        since_s = case.ranking.now_s - DAY_S
+        for row, action in enumerate(case.ranking.candidates.actions):
+            if action in user.row.offers and limits[row]:
+                refused[row] = user.offers_since(action, since_s) >= limits[row]
+        return refused
 
     def wants_person(self, case: Case) -> bool:
         """When anything is capped."""
@@ -105,12 +107,6 @@ class Cap:
             return own
         return np.where(own > 0, np.minimum(own, self.offers_per_day), self.offers_per_day)
 
-    @staticmethod
-    def _offered(case: Case) -> Mapping[str, int]:
-        user = case.person.user
-        since_s = case.ranking.now_s - DAY_S
-        return {} if user is None else {action: user.offers_since(action, since_s) for action in user.row.offers}
-
 
 @dataclass(frozen=True)
 class Cooldown:
@@ -122,10 +118,11 @@ class Cooldown:
     def refuses(self, case: Case) -> Mask:
         """Those dismissed less than their cooldown ago."""
         user = case.person.user
-        if user is None or not len(user.counters):
+        cooldowns = self._cooldowns(case)
+        if user is None or not len(user.counters) or not cooldowns.any():
             return case.none()
         dismissed_s = user.counters.gather(case.ranking.candidates.actions)[:, LAST_DISMISSED]
-        cooling = case.ranking.now_s - dismissed_s < self._cooldowns(case)
+        cooling = case.ranking.now_s - dismissed_s < cooldowns
         return np.asarray((dismissed_s > 0.0) & cooling, np.bool_)
 
     def wants_person(self, case: Case) -> bool:

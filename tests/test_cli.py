@@ -430,7 +430,8 @@ def test_lines_that_cannot_be_used_are_counted_and_named_and_nothing_else_change
     log = ("--log", tmp_path / "log")
     clean = nextaction("evaluate", "--log", trained / "log", "--models", trained / "models", "--since", LATE, "--json")
     found = nextaction("evaluate", *log, "--models", trained / "models", "--since", LATE, "--json").json
-    learned = nextaction("train", "light", *log, "--models", tmp_path / "models", "--until", LATE, *quick, "--json").json
+    light = ("train", "light", *log, "--models", tmp_path / "models", "--until", LATE, *quick)
+    learned = nextaction(*light, "--json").json
     rebuilt = nextaction("rebuild", *log, "--json").json
     assert found["stages"] == clean.json["stages"]
     assert (found["unusable_lines"], rebuilt["problems"]) == (learned["unusable_lines"], {"invalid_line": 4})

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ranker.admission import Admission
 from ranker.answers import Service
 from ranker.api.actions import ActionCalls
 from ranker.api.batch import BatchCalls
@@ -50,24 +51,34 @@ class NextActionApp(FastAPI):
         return self.openapi_schema
 
 
-def create_app(service: Service, limits: Limits, clock: Clock, memory: Sequence[MemorySource] = ()) -> FastAPI:
+def create_app(
+    service: Service,
+    limits: Limits,
+    clock: Clock,
+    memory: Sequence[MemorySource] = (),
+    admission: Admission | None = None,
+) -> FastAPI:
     """The application over a running service; starts nothing and stops nothing.
 
     Args:
         memory: pools that `/v1/memory` reports; a list may change while the application runs.
+        admission: who is let in to be ranked; by default with the usual budgets.
     """
     tally = Tally()
     app = NextActionApp(limits)
-    for path, handlers in _table(service, limits, tally, MemoryCalls(service, memory)).items():
+    admission = admission or Admission(clock)
+    for path, handlers in _table(service, limits, tally, MemoryCalls(service, memory), admission).items():
         endpoint = Endpoint(path.replace(":path", ""), handlers, tally, clock, limits)
         app.router.routes.append(AnyPathRoute(path, endpoint))
     _catch_the_rest(app, limits, tally)
     return app
 
 
-def _table(service: Service, limits: Limits, tally: Tally, memory: MemoryCalls) -> dict[str, Mapping[str, Handler]]:
+def _table(
+    service: Service, limits: Limits, tally: Tally, memory: MemoryCalls, admission: Admission
+) -> dict[str, Mapping[str, Handler]]:
     turns = Turns()
-    rank = RankCalls(service, limits, tally, turns)
+    rank = RankCalls(service, limits, tally, turns, admission)
     batch = BatchCalls(service, limits, tally, turns)
     events = EventCalls(service, limits, tally)
     actions = ActionCalls(service, limits)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from ranker.api.problems import BodyTimeout, RequestError
-from ranker.api.reading import Disconnected, next_chunk
+from ranker.api.problems import BodyTimeout
+from ranker.api.reading import next_chunk
 from ranker.api.wire import Call
-from ranker.errors import TooLarge
+from ranker.errors import RequestError, TooLarge
 
 Line = bytes | RequestError
 """A line without its break, or why it cannot be read."""

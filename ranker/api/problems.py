@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from features.errors import EventError, LogError, StoreError
 from ranker.api.limits import Limits
 from ranker.api.wire import Headers, Reply
-from ranker.errors import InvalidRequest, RequestError, ServiceUnavailable
+from ranker.errors import InvalidRequest, Overloaded, RequestError, ServiceUnavailable
 
 PROBLEM = b"application/problem+json"
 MAX_DETAIL = 600
@@ -107,6 +107,8 @@ def reply_for(error: Exception, limits: Limits) -> Reply:
         return _refusal(InvalidRequest(error.detail, _field_of(error.detail)))
     if isinstance(error, ServiceUnavailable | LogError | StoreError):
         return _unavailable(error, limits)
+    if isinstance(error, Overloaded):
+        return _retry_later(problem(503, "overloaded", str(error)), limits)
     if isinstance(error, HTTPException):
         return _from_framework(error)
     return _unexpected(error)
@@ -140,7 +142,11 @@ def _unavailable(error: Exception, limits: Limits) -> Reply:
     # Only our own sentence goes out: a foreign error's text may hold a path or an address.
     detail = str(error) if isinstance(error, ServiceUnavailable) else "nothing was changed"
     _logger.warning("unavailable: %s: %s", type(error).__name__, error)
-    return problem_reply(problem(503, "unavailable", detail), ((b"retry-after", b"%d" % limits.retry_after_s),))
+    return _retry_later(problem(503, "unavailable", detail), limits)
+
+
+def _retry_later(problem: Problem, limits: Limits) -> Reply:
+    return problem_reply(problem, ((b"retry-after", b"%d" % limits.retry_after_s),))
 
 
 def _from_framework(error: HTTPException) -> Reply:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from features.events import Context, writable
+from ranker.admission import Admission
 from ranker.answers import Service
 from ranker.api.codec import decode, encode, fits, misfit, shown
 from ranker.api.limits import MAX_DEPTH, Limits
@@ -40,21 +41,29 @@ _decoder = msgspec.json.Decoder(RankBody)
 class RankCalls:
     """The hot route."""
 
-    def __init__(self, service: Service, limits: Limits, tally: Tally, turns: Turns) -> None:
+    def __init__(self, service: Service, limits: Limits, tally: Tally, turns: Turns, admission: Admission) -> None:
         self._service = service
         self._limits = limits
         self._tally = tally
         self._turns = turns
+        self._admission = admission
 
     async def post(self, call: Call) -> Reply:
         """Ranks; `?explain=true` adds reasons and verdicts."""
+        self._admission.check_room()
         explain = switches(call, "explain").get("explain", False)
         caller = caller_of(call, self._limits)
         body = await read_body(call, self._limits.rank_bytes, self._limits)
         request = parse(body)
         self._turns.begin()
         try:
-            answer = await self._service.rank(request, body, caller=caller, explain=explain, arrived_ms=call.arrived_ms)
+            await self._admission.enter(request, call.arrived_ms)
+            try:
+                answer = await self._service.rank(
+                    request, body, caller=caller, explain=explain, arrived_ms=call.arrived_ms
+                )
+            finally:
+                self._admission.leave()
         finally:
             self._turns.end()
         self._tally.ranked(answer)
@@ -76,7 +85,9 @@ def parse(body: bytes, prefix: str = "$") -> RankRequest:
             raise misfit(fields, MAX_DEPTH, prefix + path)
     for path, time in _times(request.context):
         if time is not None and not writable(time):
-            raise InvalidField(f"{prefix}{path}: {time} has no UTC time of the years 1 to 9999", prefix + path, shown(str(time)))
+            raise InvalidField(
+                f"{prefix}{path}: {time} has no UTC time of the years 1 to 9999", prefix + path, shown(str(time))
+            )
     return request
 
 

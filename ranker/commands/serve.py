@@ -86,7 +86,9 @@ async def _serve(
     actions: Mapping[str, ActionSpec],
     listener: socket.socket,
 ) -> None:
+    from ranker.admission import Admission
     from ranker.api.app import create_app
+    from ranker.api.bench import add_bench_routes
     from ranker.api.limits import Limits
     from ranker.build import Surroundings, build
     from ranker.server import serve, stopped_by_signals
@@ -98,7 +100,11 @@ async def _serve(
             _stop_at_the_end_of_stdin(stop)
         running = await build(config, policy, around)
         try:
-            app = create_app(running.service, Limits(rank_bytes=config.max_body_bytes), around.clock)
+            limits = Limits(rank_bytes=config.max_body_bytes)
+            admission = Admission(around.clock, config.budgets_ms.by_priority())
+            app = create_app(running.service, limits, around.clock, admission=admission)
+            if args.bench:
+                add_bench_routes(app, running.service, limits, around.clock)
             await serve(app, listener, stop, on_started=lambda url: _announce(args, running, url))
         finally:
             await running.close()

@@ -53,9 +53,7 @@ def _check(registry: Registry) -> None:
     registry.active()
 
 
-def _report_light(
-    args: Namespace, manifest: Manifest, active: str | None, unusable: list[str], seconds: float
-) -> None:
+def _report_light(args: Namespace, manifest: Manifest, active: str | None, unusable: list[str], seconds: float) -> None:
     found = {
         "version": manifest.version,
         "active": active,

@@ -51,6 +51,7 @@ class Outcome:
         runs: how often the model was called; more than once only after a failure.
         returned: back to the queue, with what they cost now.
         left: not computed, as their callers had gone.
+        took_ms: on the device's thread, pinning included; not what the event loop was late to hear of it.
     """
 
     answered: list[tuple[Ticket, Result]] = field(default_factory=list)
@@ -59,6 +60,7 @@ class Outcome:
     left: list[Ticket] = field(default_factory=list)
     tokens: int = 0
     runs: int = 0
+    took_ms: float = 0.0
 
 
 Held = tuple[Ticket, Hold]
@@ -75,11 +77,13 @@ class BatchRun:
 
     def run(self) -> Outcome:
         """Every ticket's fate; raises nothing, since the thread must live on."""
+        started_ms = self._clock()
         try:
             with ExitStack() as pins:
                 self._run_parts(self._within_budget(self._pin(pins)))
         except BaseException as error:  # a model may raise SystemExit, and a release may be wrong
             self._fail_the_rest(error)
+        self.outcome.took_ms = self._clock() - started_ms
         return self.outcome
 
     def _pin(self, pins: ExitStack) -> list[Held]:

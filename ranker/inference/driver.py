@@ -70,9 +70,15 @@ class Driver:
         self._drained: asyncio.Future[None] | None = None
 
     def admit(self, ticket: Ticket) -> None:
-        """Offers a ticket that is open, and asks for a turn."""
-        self._tell(self.scheduler.offer(ticket.request, self._clock()))
-        if not self._turn_due:
+        """Offers a ticket that is open; an idle device looks at it once the loop has read what else there is."""
+        now = self._clock()
+        if rejections := self.scheduler.offer(ticket.request, now):
+            self._tell(rejections)
+            if ticket.request.request_id not in self.tickets:
+                return
+        if self.running is not None:
+            self._arm(now)
+        elif not self._turn_due:
             self._turn_due = True
             asyncio.get_running_loop().call_soon(self._turn)
 
@@ -118,6 +124,9 @@ class Driver:
             self._dispatch(batch, now)
         if rejections := self.scheduler.drain_rejections():
             self._tell(rejections)
+        self._arm(now)
+
+    def _arm(self, now: float) -> None:
         wake = self.scheduler.wake_at(now)
         if wake is not None:
             # While a batch runs only expiries are due: to the next millisecond is soon enough, and costs no spinning.
@@ -147,7 +156,7 @@ class Driver:
         if work is not self.running:
             return
         self.running, self._idle_since_ms = None, now
-        self._learn(work, outcome, now)
+        self._learn(work, outcome)
         self._stats.ended(work, outcome, now)
         self._turn()
         self._settle(outcome, now)
@@ -155,11 +164,12 @@ class Driver:
             self._return(ticket, tokens)
         self._note_idle()
 
-    def _learn(self, work: Work, outcome: Outcome, now: float) -> None:
-        # What ran teaches, not what was planned: some may have left, or cost less than they might have.
+    def _learn(self, work: Work, outcome: Outcome) -> None:
+        # What ran teaches, not what was planned: some may have left, or cost less than they might have. And the time is
+        # the device's own: that of the threads' turns is the margin's to cover, and would swing with the loop's load.
         teaches = outcome.runs == 1 and outcome.tokens > 0
         ran = msgspec.structs.replace(work.batch, tokens=outcome.tokens) if teaches else work.batch
-        self.scheduler.done(ran, work.started_ms, now, failed=not teaches)
+        self.scheduler.done(ran, 0.0, outcome.took_ms, failed=not teaches)
 
     def _settle(self, outcome: Outcome, now: float) -> None:
         for ticket, result in outcome.answered:

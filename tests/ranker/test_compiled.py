@@ -59,6 +59,15 @@ def test_what_is_not_there_has_the_absent_row() -> None:
     assert reasons(compiled, "ab", context()) == ["", "withdrawn"]
 
 
+def test_no_candidates_have_no_rows_whoever_was_asked_about_before() -> None:
+    compiled = catalogue({"a": {}, "b": {}})
+    assert compiled.rows(["a", "b"]).tolist() == [1, 2]
+    assert compiled.rows(()).tolist() == []
+    assert compiled.rows(("b",)).tolist() == [2]
+    assert compiled.rows([]).tolist() == []
+    assert compiled.rows(()).tolist() == []
+
+
 def test_conditions_that_no_action_has_any_more_are_forgotten() -> None:
     live = Catalogue()
     compiled = CompiledCatalogue(live)

@@ -167,12 +167,49 @@ def test_who_waits_for_one_that_was_cancelled_takes_its_place() -> None:
     run(work())
 
 
-def test_a_forgotten_user_has_no_remembered_answers() -> None:
+@pytest.mark.parametrize("same_process", [True, False], ids=["in this process", "in another, or after a restart"])
+def test_a_forgotten_user_has_no_remembered_answers(same_process: bool) -> None:
     async def work() -> None:
-        answers, job = Answers(MemoryStore()), Work()
+        now_s = [100.0]
+        store, job = MemoryStore(), Work()
+        answers = Answers(store, lambda: now_s[0])
         await answers.give(asked(), job)
+        await answers.give(asked(user="u2"), job)
+        other = answers if same_process else Answers(store, lambda: now_s[0])
+        await other.forget("u1")
+        now_s[0] += 1.0
+        assert await answers.give(asked(b"other"), job) == (answer(3), False)
+        assert await answers.give(asked(b"other"), job) == (answer(3), True), "what came after is remembered"
+        assert await answers.give(asked(user="u2"), job) == (answer(2), True)
+
+    run(work())
+
+
+def test_an_answer_that_was_begun_before_its_user_was_forgotten_is_not_remembered() -> None:
+    async def work() -> None:
+        now_s = [100.0]
+        answers, job = Answers(MemoryStore(), lambda: now_s[0]), Work(go=asyncio.Event())
+        one = asyncio.create_task(answers.give(asked(), job))
+        await asyncio.sleep(0.01)
+        now_s[0] += 1.0
         await answers.forget("u1")
-        assert await answers.give(asked(b"other"), job) == (answer(2), False)
+        assert job.go is not None
+        job.go.set()
+        assert await one == (answer(1), False)
+        assert await answers.give(asked(), job) == (answer(2), False)
+
+    run(work())
+
+
+def test_a_user_who_is_forgotten_while_the_store_is_down_is_forgotten_here() -> None:
+    async def work() -> None:
+        store, job = StuckStore(), Work()
+        answers = Answers(store)
+        await answers.give(asked(), job)
+        put, store.put = store.put, DownStore().put  # type: ignore[method-assign]
+        await answers.forget("u1")
+        store.put = put  # type: ignore[method-assign]
+        assert await answers.give(asked(), job) == (answer(2), False)
 
     run(work())
 

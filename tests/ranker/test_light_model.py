@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import lightgbm
@@ -17,6 +17,7 @@ from features.rows import SessionRow, User
 from features.text_model import TextModel
 from ranker.errors import ConfigError
 from ranker.light_model import HINT, PLAIN, LightModel, text_file, trees_file
+from ranker.light_text import checked_model_text
 from tests.training.logs import TrainedFiles
 
 
@@ -138,3 +139,61 @@ def test_a_model_without_a_single_split_loads_too() -> None:
     flat = lightgbm.train({"objective": "lambdarank", "verbosity": -1, "num_threads": 1}, dataset, 3).model_to_string()
     light = load({trees_file(PLAIN): flat.encode(), text_file(PLAIN): text()})
     assert len(set(light.score(moment())[1].tolist())) == 1
+
+
+@pytest.fixture(scope="module")
+def model_text() -> bytes:
+    """A model with splits, as our training writes it."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(600, 6)).astype(np.float32)
+    grades = (vectors[:, 0] > 0).astype(int) + (vectors[:, 1] > 1)
+    parameters = {"objective": "lambdarank", "num_leaves": 7, "verbosity": -1, "num_threads": 1}
+    trees = lightgbm.train(parameters, lightgbm.Dataset(vectors, grades, group=[20] * 30), 3)
+    return trees.model_to_string().encode()
+
+
+def test_a_whole_model_scores_as_it_did(model_text: bytes) -> None:
+    vectors = np.random.default_rng(1).normal(size=(50, 6))
+    whole = lightgbm.Booster(model_str=model_text.decode())
+    checked = lightgbm.Booster(model_str=checked_model_text(model_text))
+    assert np.array_equal(np.asarray(checked.predict(vectors)), np.asarray(whole.predict(vectors)))
+    assert checked.feature_name() == whole.feature_name()
+
+
+# Each of these, but for the check, ends the process or scores from memory that is not the model's.
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        (b"left_child", lambda numbers: [b"9", *numbers[1:]]),
+        (b"left_child", lambda numbers: [b"-9", *numbers[1:]]),
+        (b"left_child", lambda numbers: [b"0", *numbers[1:]]),
+        (b"right_child", lambda numbers: numbers[:-1]),
+        (b"split_feature", lambda numbers: [b"6", *numbers[1:]]),
+        (b"decision_type", lambda numbers: [b"1", *numbers[1:]]),
+        (b"threshold", lambda numbers: [b"8_6", *numbers[1:]]),
+        (b"internal_count", lambda numbers: [b"1A", *numbers[1:]]),
+        (b"leaf_value", lambda numbers: [b"nan", *numbers[1:]]),
+        (b"num_leaves", lambda _: [b"99999999"]),
+        (b"num_cat", lambda _: [b"1"]),
+    ],
+)
+def test_a_damaged_tree_is_refused_before_it_is_read(
+    model_text: bytes, field: bytes, change: Callable[[list[bytes]], list[bytes]]
+) -> None:
+    lines = model_text.split(b"\n")
+    at = next(number for number, line in enumerate(lines) if line.startswith(field + b"="))
+    damaged = field + b"=" + b" ".join(change(lines[at].partition(b"=")[2].split()))
+    longer = len(damaged) - len(lines[at])
+    sizes = next(number for number, line in enumerate(lines) if line.startswith(b"tree_sizes="))
+    first, *rest = lines[sizes].removeprefix(b"tree_sizes=").split()
+    lines[at], lines[sizes] = damaged, b"tree_sizes=" + b" ".join([b"%d" % (int(first) + longer), *rest])
+    with pytest.raises(ValueError, match="tree 0: "):
+        checked_model_text(b"\n".join(lines))
+
+
+def test_a_model_cut_anywhere_before_its_trees_end_is_refused(model_text: bytes) -> None:
+    whole = model_text.index(b"end of trees\n") + len(b"end of trees\n")
+    for end in range(0, whole, 7):
+        with pytest.raises(ValueError):
+            checked_model_text(model_text[:end])
+    assert checked_model_text(model_text[:whole]) == checked_model_text(model_text)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -51,8 +52,14 @@ class ServiceProcess:
 
 
 @contextlib.contextmanager
-def service_process(log: Path, models: Path) -> Iterator[ServiceProcess]:
+def service_process(
+    log: Path, models: Path, options: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> Iterator[ServiceProcess]:
     """Starts the service on a log and models; on leaving it has ended.
+
+    Args:
+        options: further ones of `nextaction serve`.
+        environment: added to this process's own.
 
     Raises:
         TrainingError: it did not start; with its own words.
@@ -62,7 +69,8 @@ def service_process(log: Path, models: Path) -> Iterator[ServiceProcess]:
     try:
         with printed.open("wb") as words, interrupts_wait():
             process = subprocess.Popen(
-                _command(log, models),
+                [*_command(log, models), *options],
+                env={**os.environ, **(environment or {})},
                 stdin=subprocess.PIPE,  # it ends when this does
                 stdout=subprocess.PIPE,
                 stderr=words,

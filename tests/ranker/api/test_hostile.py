@@ -342,7 +342,9 @@ def test_in_a_batch_the_contexts_time_is_the_clock(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with hostile(tmp_path, actions=actions) as found:
-            bodies = [{"user": "u", "context": {"time": f"{year}-01-01T00:00:00Z"}} for year in (1970, 2020, 2050, 2199)]
+            bodies = [
+                {"user": "u", "context": {"time": f"{year}-01-01T00:00:00Z"}} for year in (1970, 2020, 2050, 2199)
+            ]
             answer = await found.ask("POST", "/v1/rank/batch", b"\n".join(map(json_bytes, bodies)))
             lines = [json.loads(line) for line in answer.content.split(b"\n") if line]
             offered = [{item["action"] for item in line["items"]} for line in lines]

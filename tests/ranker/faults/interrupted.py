@@ -48,23 +48,34 @@ class Service:
     def log(self) -> Path:
         return self.folder / "log"
 
+    @property
+    def printed(self) -> Path:
+        """What the child says on stderr."""
+        return self.folder / "stderr"
+
     async def start(self) -> None:
         """Returns once it serves; one that found no store in time is started again, as whoever runs it would."""
-        (self.folder / "actions.yaml").write_text(CATALOGUE)
-        while not (announced := await self._started()):
-            assert self.child is not None
-            assert await self.child.wait() == 2, "it did not start, and not because of its store"
+        announced = b""
+        while not announced:
+            child = await self.spawn()
+            assert child.stdout is not None
+            announced = await child.stdout.readline()
+            if not announced:
+                await child.wait()
+                assert b"cannot be reached" in self.printed.read_bytes().splitlines()[-1], "not because of its store"
         self.url = json.loads(announced)["url"]
 
-    async def _started(self) -> bytes:
+    async def spawn(self) -> asyncio.subprocess.Process:
+        """Returns while it is starting."""
         places = ["--log", self.log, "--models", self.folder / "models", "--actions", self.folder / "actions.yaml"]
-        self.child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "ranker.cli", "serve", "--json", "--port", "0", "--store", self.store,
-            *map(str, places), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, cwd=ROOT,
-            env={**os.environ, "TMPDIR": str(self.sockets)},
-        )  # fmt: skip
-        assert self.child.stdout is not None
-        return await self.child.stdout.readline()
+        (self.folder / "actions.yaml").write_text(CATALOGUE)
+        with self.printed.open("wb") as printed:
+            self.child = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "ranker.cli", "serve", "--json", "--port", "0", "--store", self.store,
+                *map(str, places), stdout=asyncio.subprocess.PIPE, stderr=printed, cwd=ROOT,
+                env={**os.environ, "TMPDIR": str(self.sockets)},
+            )  # fmt: skip
+        return self.child
 
     async def kill(self) -> None:
         """As `kill -9` does."""

@@ -95,6 +95,10 @@ async def interrupt(service: Service, socket_of: Any, kills: int, draw: random.R
         await service.kill()
         if draw.random() < 0.5:
             tear(service.log, draw)
+        if draw.random() < 0.25:
+            await service.spawn()
+            await asyncio.sleep(draw.uniform(0.0, 1.5))  # this one may not get as far as serving
+            await service.kill()
         await service.start()
 
 

@@ -36,7 +36,7 @@ def in_memory(running: Running) -> object:
              for key, table in tables.items()}  # fmt: skip
     owners = running.service.owners
     status = running.service.status()
-    return cells, dict(owners.intake.recent._ends), dict(owners.answers._by_user), status["log"], status["applier"]
+    return cells, dict(owners.intake.recent._ends), dict(owners.answers._forgotten), status["log"], status["applier"]
 
 
 def test_a_hundred_probes_change_nothing_with_and_without_ids(tmp_path: Path) -> None:

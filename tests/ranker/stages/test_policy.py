@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime, time
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -120,6 +121,32 @@ def test_quiet_hours_silence_what_they_name(silenced: dict[str, Any], spec: dict
     assert verdict(spec, config=policy(quiet_hours=silenced))[0] == reason
 
 
+# Berlin puts its clocks forward at 2024-03-31T01:00Z and back at 2024-10-27T01:00Z.
+@pytest.mark.parametrize(
+    ("moment", "zone", "reason"),
+    [
+        ("2024-03-30T21:30:00+00:00", "Europe/Berlin", "quiet_hours"),  # 22:30, winter
+        ("2024-03-31T20:30:00+00:00", "Europe/Berlin", "quiet_hours"),  # 22:30, summer
+        ("2024-03-30T20:30:00+00:00", "Europe/Berlin", ""),  # 21:30, winter
+        ("2024-03-31T00:59:00+00:00", "Europe/Berlin", "quiet_hours"),  # 01:59, the last minute before 03:00
+        ("2024-03-31T05:00:00+00:00", "Europe/Berlin", ""),  # 07:00, an hour sooner than the day before
+        ("2024-03-30T05:30:00+00:00", "Europe/Berlin", "quiet_hours"),  # 06:30
+        ("2024-10-27T00:30:00+00:00", "Europe/Berlin", "quiet_hours"),  # 02:30 for the first time
+        ("2024-10-27T01:30:00+00:00", "Europe/Berlin", "quiet_hours"),  # 02:30 for the second time
+        ("2024-10-27T05:30:00+00:00", "Europe/Berlin", "quiet_hours"),  # 06:30, an hour later than the day before
+        ("2024-10-27T06:00:00+00:00", "Europe/Berlin", ""),  # 07:00
+        ("2024-01-01T10:15:00+00:00", "Asia/Kathmandu", ""),  # 16:00
+        ("2024-01-01T16:15:00+00:00", "Asia/Kathmandu", "quiet_hours"),  # 22:00 at +05:45
+        ("2024-01-01T16:14:59+00:00", "Asia/Kathmandu", ""),
+    ],
+)
+def test_quiet_hours_follow_the_clocks_as_they_change(moment: str, zone: str, reason: str) -> None:
+    spec, context = {"fields": {"interrupting": True}}, {"timezone": zone}
+    compiled = catalogue({"a": spec})
+    state = replace(ranking(compiled, ["a"], context=context), now_s=datetime.fromisoformat(moment).timestamp())
+    assert Policy(compiled, policy()).judge(state).reasons[0] == reason
+
+
 SENSITIVE = {
     "name": "health",
     "triggers": ["symptom"],
@@ -232,7 +259,9 @@ def one_by_one(config: PolicyConfig, state: Ranking, row: int) -> bool:
     age = person.profile.get("age")
     if spec.min_age > 0 and (age is None or age < spec.min_age):
         return False
-    if spec.consent is not None and spec.consent not in person.profile.get("consents", []):
+    given = person.profile.get("consents", [])
+    agreed = [name for name, yes in given.items() if yes is True] if isinstance(given, dict) else given
+    if spec.consent is not None and spec.consent not in agreed:
         return False
     for rule in config.sensitive:
         concerned = spec.safety_class in rule.withhold_classes or action in rule.withhold_actions
@@ -240,9 +269,9 @@ def one_by_one(config: PolicyConfig, state: Ranking, row: int) -> bool:
         minor = person.profile.get("minor") in rule.profile.get("minor", []) if read else bool(rule.profile)
         if concerned and (topic in rule.fields.get("topic", []) or minor):
             return False
-    hour = datetime.fromtimestamp(now_s, ZoneInfo(context.timezone or "UTC")).hour
+    clock = datetime.fromtimestamp(now_s, ZoneInfo(context.timezone or "UTC"))
     silenced = spec.fields.get("interrupting") is True or spec.safety_class == "promotion"
-    if silenced and (hour >= 22 or hour < 7):
+    if silenced and (clock.hour >= 22 or clock.hour < 7):
         return False
     if someone is not None:
         cell = someone.counters.cell(action)
@@ -270,12 +299,16 @@ profiles = st.fixed_dictionaries(
     {},
     optional={
         "age": st.sampled_from([12, 17.5, 18, 40]),
-        "consents": st.lists(st.sampled_from(["payments", "location"]), max_size=2),
+        "consents": st.lists(st.sampled_from(["payments", "location"]), max_size=2)
+        | st.dictionaries(st.sampled_from(["payments", "location"]), st.sampled_from([True, False, "yes", None])),
         "minor": st.booleans(),
     },
 )
 pasts = st.lists(
-    st.tuples(st.sampled_from("abcdef"), st.booleans(), st.sampled_from([1.0, 100.0, 9000.0, 90_000.0])), max_size=12
+    st.tuples(
+        st.sampled_from("abcdef"), st.booleans(), st.sampled_from([1.0, 60.0, 100.0, 9000.0, 86_400.0, 86_401.0])
+    ),
+    max_size=12,
 )
 
 
@@ -289,6 +322,7 @@ pasts = st.lists(
     st.sampled_from([None, "grief", "news"]),
     st.integers(0, 2),
     st.sampled_from([0.0, 500.0]),
+    st.sampled_from([0, 6 * 3600, 8 * 3600, 17 * 3600, 137 * 86_400, 347 * 86_400]),
 )
 def test_all_candidates_at_once_are_judged_as_one_by_one(
     rows: list[dict[str, Any]],
@@ -299,13 +333,15 @@ def test_all_candidates_at_once_are_judged_as_one_by_one(
     topic: str | None,
     cap: int,
     cooldown_s: float,
+    later_s: int,
 ) -> None:
     person = user(profile)
+    now_s = NOON_S + later_s  # other hours of the day, and both sides of a change of clocks
     for action, dismissed, ago_s in past:
         if dismissed:
-            person.counters.credit("dismissed", (action,), NOON_S - ago_s)
+            person.counters.credit("dismissed", (action,), now_s - ago_s)
         else:
-            person.offered(action, NOON_S - ago_s)
+            person.offered(action, now_s - ago_s)
     what = {"read": known(person), "new": known(None), "unread": unread()}[how]
     rule = {
         "name": "r",
@@ -317,7 +353,7 @@ def test_all_candidates_at_once_are_judged_as_one_by_one(
     config = policy(offers_per_day=cap, cooldown_s=cooldown_s, sensitive=[rule])
     compiled = catalogue(dict(zip("abcdef", rows, strict=False)))
     context: dict[str, Any] = {"timezone": zone, "fields": {"topic": topic} if topic else {}}
-    state = ranking(compiled, list(compiled.catalogue), what=what, context=context)
+    state = replace(ranking(compiled, list(compiled.catalogue), what=what, context=context), now_s=now_s)
     kept = Policy(compiled, config).judge(state).keep.tolist()
     assert kept == [one_by_one(config, state, row) for row in range(len(state.candidates))]
 

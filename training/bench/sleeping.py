@@ -20,17 +20,21 @@ class Sleeping:
     """Sleeps `sleep_ms` a batch, whatever its size.
 
     Args:
-        batches: the size of each batch that ran, for reports.
+        batches: the size of each batch that ran, for reports, and
+        took_s: how long they slept in truth, which is more than they were told to.
     """
 
     sleep_ms: float
     shards: Sequence[ShardKey] = ()
     batches: list[int] = field(default_factory=list)
+    took_s: float = 0.0
 
     def compute(self, rows: Sequence[Numbers]) -> list[float]:
         """The sums."""
         numbers = np.asarray(rows, dtype=np.float32)
+        started_s = time.perf_counter()
         time.sleep(self.sleep_ms / 1000.0)
+        self.took_s += time.perf_counter() - started_s
         self.batches.append(len(rows))
         sums: list[float] = numbers.sum(axis=-1).tolist()
         return sums
@@ -41,14 +45,14 @@ class Sleeping:
     def unload(self) -> None:
         """It has no weights."""
 
-    def cost(self, payload: Numbers) -> int:
+    def cost(self, payload: Numbers) -> int:  # noqa: ARG002  # the shape of a Model
         """Every request is one token."""
         return 1
 
-    def hold(self, payload: Numbers) -> NoHold:
+    def hold(self, payload: Numbers) -> NoHold:  # noqa: ARG002
         """It pins nothing."""
         return NoHold(1)
 
-    def run(self, members: Sequence[Member], workspace: Workspace) -> Sequence[float]:
+    def run(self, members: Sequence[Member], workspace: Workspace) -> Sequence[float]:  # noqa: ARG002
         """The sums of a batch."""
         return self.compute([member.payload for member in members])

@@ -1,4 +1,4 @@
-"""The least that speaks HTTP: one asyncio protocol, the same for the engine and for the floor it is measured against."""
+"""The least that speaks HTTP: one asyncio protocol, the same for the engine and for its floor."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Front(asyncio.Protocol):
         """A client is there."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002  # asyncio's shape
         """The client has gone: what it asked is not wanted any more."""
         if self._call is not None:
             self._call.gone = True

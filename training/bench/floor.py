@@ -8,8 +8,8 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ranker.bench.http_front import Asked, Call
-from ranker.bench.sleeping import Sleeping
+from training.bench.http_front import Asked, Call
+from training.bench.sleeping import Sleeping
 
 Waiting = tuple[float, Asked, Call]
 

@@ -1,4 +1,4 @@
-"""A process that serves a sleeping model over HTTP: `python -m ranker.bench.core_server KIND …`, for benchmarks.
+"""A process that serves a sleeping model over HTTP: `python -m training.bench.core_server KIND …`, for benchmarks.
 
 It prints its port as one JSON line, and stops on SIGTERM or when its standard input ends. A request without a body gets
 the figures.
@@ -16,15 +16,15 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ranker.bench.floor import Floor
-from ranker.bench.http_front import Asked, Call, Front
-from ranker.bench.sleeping import Sleeping
 from ranker.inference.engine import Engine, EngineError, Rejected, open_engine
 from ranker.inference.pool import MemoryPool
 from ranker.inference.scheduler import SchedulerConfig
+from training.bench.floor import Floor
+from training.bench.http_front import Asked, Call, Front
+from training.bench.sleeping import Sleeping
 
 MODEL_KEY = "sleeping@1"
-SWITCH_S = 0.0001
+SWITCH_S = 0.0005
 """So that neither thread waits for the other's 5 ms."""
 
 
@@ -53,9 +53,7 @@ class EngineServer:
     def serve(self, asked: Asked, call: Call) -> None:
         """Offers a request."""
         try:
-            request = self._engine.request(
-                MODEL_KEY, asked.x, priority=asked.priority, budget_ms=asked.budget_ms
-            )
+            request = self._engine.request(MODEL_KEY, asked.x, priority=asked.priority, budget_ms=asked.budget_ms)
         except Rejected as error:
             return call.reply(503, _reason(error))
         future = self._engine.offer(request, asked.x)
@@ -132,7 +130,8 @@ def _with_figures(server: Server, model: Sleeping) -> Callable[[Asked, Call], No
     def serve(asked: Asked, call: Call) -> None:
         if asked.x:
             return server.serve(asked, call)
-        figures = {"executed": sum(model.batches), "batches": len(model.batches), **server.metrics()}
+        slept_ms = model.took_s * 1000.0 / max(1, len(model.batches))
+        figures = {**server.metrics(), "executed": sum(model.batches), "model_ms": slept_ms}
         return call.reply(200, json.dumps(figures).encode())
 
     return serve

@@ -1,0 +1,102 @@
+"""Who is let in when more is asked than can be ranked.
+
+A few requests run at once: more would only wait for each other, and make each other's reads of the store
+late. Others wait outside, the earliest deadline first. Who could not be answered by his deadline is refused
+at once, when he comes or when his turn comes, and nothing is done for him: under any load, what is computed
+is answered in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+from ranker.clock import Clock
+from ranker.errors import Overloaded
+from ranker.pipeline import deadline_ms
+from ranker.types import DEFAULT_BUDGETS_MS, RankRequest
+
+AT_ONCE = 4
+MOST_WAITING = 64
+FIRST_GUESS_MS = 1.0
+LEARNED_SHARE = 0.05
+"""Weight of the latest observation in how long a ranking keeps the others waiting."""
+
+_Waiter = tuple[float, int, "asyncio.Future[None]"]
+
+
+@dataclass
+class Admission:
+    """Lets requests in and out.
+
+    Args:
+        budgets_ms: by priority, for a request that does not say how long it waits.
+        at_once: most that run.
+        most_waiting: one more is refused before its body is read.
+        refused: how many were.
+    """
+
+    clock: Clock
+    budgets_ms: Mapping[str, float] = field(default_factory=lambda: DEFAULT_BUDGETS_MS)
+    at_once: int = AT_ONCE
+    most_waiting: int = MOST_WAITING
+    refused: int = field(default=0, init=False)
+    each_ms: float = field(default=FIRST_GUESS_MS, init=False)
+    _running: int = field(default=0, init=False)
+    _queue: list[_Waiter] = field(default_factory=list, init=False)
+    _numbers: count[int] = field(default_factory=count, init=False)
+    _left_ms: float | None = field(default=None, init=False)
+
+    def check_room(self) -> None:
+        """Raises Overloaded when too many wait already; costs nothing else."""
+        if len(self._queue) >= self.most_waiting:
+            raise self._refusal(f"{len(self._queue)} requests wait already")
+
+    async def enter(self, request: RankRequest, arrived_ms: float) -> None:
+        """Returns when it is this request's turn; `leave` has to follow.
+
+        Raises:
+            Overloaded: it would be answered after its deadline.
+        """
+        if self._running < self.at_once and not self._queue:
+            self._running += 1
+            return
+        due_ms = deadline_ms(request, arrived_ms, self.budgets_ms)
+        ahead = len(self._queue) + self._running + 1
+        if self.clock.monotonic_ms() + ahead * self.each_ms > due_ms:
+            raise self._refusal(f"{ahead - 1} requests are ahead, each takes {self.each_ms:.1f} ms")
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._queue, (due_ms, next(self._numbers), turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self.leave()  # the turn was given while its owner was leaving
+            raise
+
+    def leave(self) -> None:
+        """Ends a turn and gives the next one."""
+        self._running -= 1
+        now_ms = self.clock.monotonic_ms()
+        if self._left_ms is not None:
+            self.each_ms += LEARNED_SHARE * (now_ms - self._left_ms - self.each_ms)
+        while self._queue and self._running < self.at_once:
+            self._call_in(*heapq.heappop(self._queue)[::2], now_ms)
+        # Only while others wait does the gap between two answers say how long one takes.
+        self._left_ms = now_ms if self._queue else None
+
+    def _call_in(self, due_ms: float, turn: asyncio.Future[None], now_ms: float) -> None:
+        if turn.done():
+            return
+        if now_ms + (self._running + 1) * self.each_ms > due_ms:
+            turn.set_exception(self._refusal("the turn came too late"))
+            return
+        self._running += 1
+        turn.set_result(None)
+
+    def _refusal(self, why: str) -> Overloaded:
+        self.refused += 1
+        return Overloaded(f"more is asked than can be ranked in time: {why}")
