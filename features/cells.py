@@ -8,6 +8,7 @@ gives the same sum up to rounding; the order of offsets makes it the same to the
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 
@@ -73,14 +74,13 @@ class CounterTable:
             return None
         return self._stalest()
 
-    def gather(self, actions: Sequence[str], out: Cells | None = None) -> Cells:
-        """Cells [actions, WIDTH], zero where there is none; a copy.
+    def gather(self, actions: Sequence[str]) -> Cells:
+        """Cells [actions, WIDTH], zero where there is none; a copy."""
+        return self.take(np.fromiter(map(self.slots.get, actions, repeat(-1)), np.int64, len(actions)))
 
-        Args:
-            out: filled and returned where given.
-        """
-        found = np.fromiter(map(self.slots.get, actions, repeat(-1)), np.int64, len(actions))
-        cells: Cells = self.values.take(found, axis=0, out=out, mode="wrap")  # -1 wraps to the last row
+    def take(self, slots: NDArray[np.int64], out: Cells | None = None) -> Cells:
+        """Cells [slots, WIDTH], zero for slot -1, which wraps to the last row; a copy, in `out` where given."""
+        cells: Cells = self.values.take(slots, axis=0, out=out, mode="wrap")
         return cells
 
     def cell(self, action: str) -> Cells | None:
@@ -131,6 +131,7 @@ class CounterTable:
         if slot == len(self.values) - 1:
             self.values = np.concatenate([self.values, np.zeros((max(4, slot), WIDTH))])
         self.values[slot] = 0.0
+        action = sys.intern(action)  # so that finding it among many tables compares addresses, not letters
         self.slots[action] = slot
         self.names.append(action)
         return slot

@@ -75,7 +75,7 @@ class Context(msgspec.Struct, frozen=True, omit_defaults=True):
     fields: dict[str, Any] = {}
 
 
-class _Base(msgspec.Struct, frozen=True, tag_field="event", kw_only=True, omit_defaults=True):
+class _Base(msgspec.Struct, frozen=True, tag_field="event", kw_only=True):
     id: Id
     time: Timestamp
 
@@ -111,7 +111,7 @@ class InteractionEvent(_Base, frozen=True, tag="interaction", kw_only=True):
     fields: dict[str, Any] = {}
 
 
-class RankedItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RankedItem(msgspec.Struct, frozen=True, kw_only=True):
     """An offered candidate. `position` counts from 1; `score` and `propensity` may be unknown in imports."""
 
     action: Name

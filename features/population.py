@@ -11,6 +11,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 
 import numpy as np
 
@@ -152,19 +153,20 @@ class PopulationView:
 
     def gather(self, key: str, actions: Sequence[str]) -> Cells:
         """Cells [actions, WIDTH] of a table, zero where there is none."""
-        return self.gather_all((key,), actions)[0]
+        cells: Cells = self.gather_all((key,), actions)[0]
+        return cells
 
     def gather_all(self, keys: Sequence[str], actions: Sequence[str]) -> Cells:
         """Cells [keys, actions, WIDTH] of several tables."""
         self._refresh()
+        tables = [self._population.tables.get(key, _EMPTY) for key in keys]
+        # One pass over all names of all tables: that costs less than one array per table.
+        names = chain.from_iterable(map(table.slots.get, actions, repeat(-1)) for table in tables)
+        found = np.fromiter(names, np.int64, len(keys) * len(actions)).reshape(len(keys), len(actions))
         cells = np.empty((len(keys), len(actions), WIDTH))
-        tables = self._population.tables
-        for key, out in zip(keys, cells, strict=True):
-            table = tables.get(key)
-            if table is None:
-                out.fill(0.0)
-            else:
-                table.gather(actions, out)
+        for table, slots, out in zip(tables, found, cells, strict=True):
+            table.take(slots, out)
+        for key, out in zip(keys, cells, strict=True) if self._before else ():
             if key in self._before:
                 _restore(self._before[key], actions, out)
         return cells
@@ -185,6 +187,9 @@ class PopulationView:
         for (key, action), cell in self._population.before(self._offset).items():
             self._before.setdefault(key, {})[action] = cell
         self._sealed = self._population.offset
+
+
+_EMPTY = CounterTable()
 
 
 def _restore(before: Mapping[str, Cells | None], actions: Sequence[str], cells: Cells) -> None:

@@ -148,6 +148,10 @@ class RedisStore:
         """Returns when the server answers."""
         await self._one("ping", (b"PING",), self._slow.ping_ms)
 
+    async def raw(self, sent: Sequence[Command], timeout_ms: float) -> list[Any]:
+        """Sends commands as they are, in one go, past prefix and circuit: for measurements beside the service."""
+        return await self._run("raw", lambda connection: exchange(connection, *sent), timeout_ms)
+
     async def close(self) -> None:
         """Ends the connections, and the server when it is embedded; every later call raises StoreUnavailable."""
         await self._lanes.close()

@@ -6,7 +6,9 @@ softmax(b + Σ weight·W[bucket]); trained offline (training/text_fit.py), kept 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
+from itertools import repeat
 
 import msgspec
 import numpy as np
@@ -39,7 +41,7 @@ class TextModel:
         weights: NDArray[np.float32],
         bias: NDArray[np.float32],
     ) -> None:
-        self.actions = tuple(actions)
+        self.actions = tuple(map(sys.intern, actions))
         self.buckets = buckets
         self.weights = weights
         self.bias = bias
@@ -54,10 +56,12 @@ class TextModel:
         """
         rows = self._rows[terms.buckets]
         known = rows >= 0
-        logits = (self.weights[rows[known]] * terms.weights[known, None]).sum(axis=0, dtype=np.float64) + self.bias
+        weighted = self.weights.take(rows[known], axis=0)
+        weighted *= terms.weights[known, None]
+        logits = weighted.sum(axis=0, dtype=np.float64) + self.bias
         logits -= logits.max()
         logits -= np.log(np.exp(logits).sum())
-        columns = np.fromiter((self._columns.get(action, -1) for action in actions), np.int64, len(actions))
+        columns = np.fromiter(map(self._columns.get, actions, repeat(-1)), np.int64, len(actions))
         return np.where(columns >= 0, logits[columns], np.nan)
 
     def to_bytes(self) -> bytes:

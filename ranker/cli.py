@@ -91,7 +91,7 @@ def parser() -> ArgumentParser:
     root = ArgumentParser("nextaction", description="Ranks the next actions an app should offer.")
     root.add_argument("--version", action="version", version=f"nextaction {_version()}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_demo, _serve, _import, _validate, _rebuild, _train, _evaluate, _models, _plan, _profile):
+    for add in (_demo, _serve, _import, _validate, _rebuild, _train, _evaluate, _models, _plan, _profile, _bench):
         add(commands)
     return root
 
@@ -181,13 +181,21 @@ def _train(commands: Any) -> None:
     safety = _add(jobs, "safety", "Learn the text scorer of the safety stage from labelled texts.")
     safety.add_argument("--labelled", type=Path, required=True, metavar="FILE", help='{"text": …, "unsafe": …} a line')
     safety.add_argument("--models", type=Path, metavar="MODELS", help="put it where the service finds it")
+    safety.add_argument(
+        "--alpha", type=_share, default=0.005, metavar="SHARE", help="of unsafe texts that may pass (default %(default)s)"
+    )
+    safety.add_argument(
+        "--allow-infeasible", action="store_true", help="put it there even if it can hold SHARE only by flagging everything"
+    )
     _reports(safety)
 
 
 def _evaluate(commands: Any) -> None:
     text = (
         "Replay a log and judge popularity, Markov, a linear text model, the priors and the light ranker on what "
-        "came at or after DATE. Judges the newest version, active or not, unless --version names one."
+        "came at or after DATE. Judges the newest version, active or not, unless --version names one. A version that "
+        "learned from the whole log leaves nothing to judge: hold the end back with `nextaction train light --until DATE`, "
+        "then evaluate."
     )
     evaluate = _add(commands, "evaluate", text, "evaluate")
     evaluate.add_argument("--log", type=Path, required=True, metavar="LOGDIR")
@@ -237,6 +245,30 @@ def _profile(commands: Any) -> None:
     _reports(profile)
 
 
+def _bench(commands: Any) -> None:
+    benches = _add(commands, "bench", "Measure speed on this machine.").add_subparsers(
+        title="benches", metavar="BENCH", required=True
+    )
+    text = "The inference engine against the least that a batching server can do, in one run."
+    core = _add(benches, "core", text, "bench_core")
+    core.add_argument("--rounds", type=_count, default=5, help="of each figure, in turns (default 5)")
+    core.add_argument("--seconds", type=_count, default=4, help="of load in each round (default 4)")
+    _reports(core)
+    text = "The service beside an echo of the same server: CPU, latency, overload and growth, in one run."
+    serve = _add(benches, "serve", text, "bench_serve")
+    serve.add_argument("--data", type=Path, default=Path("nextaction-data/bench"), metavar="DIR", help="log and model")
+    serve.add_argument("--quick", action="store_true", help="about two minutes: smaller, shorter, coarser")
+    serve.add_argument("--soak", type=_count, metavar="N", help="instead: resident memory over N requests of N users")
+    serve.add_argument("--settings", action="store_true", help="instead: what each setting of the process is worth")
+    serve.add_argument("--plot", type=Path, metavar="FILE", help="growth as an SVG")
+    _reports(serve)
+    text = "One MGET of packed rows against a read per field, on an embedded store."
+    features = _add(benches, "features", text, "bench_features")
+    features.add_argument("--rows", type=_count, default=51, help="read at once (default 51)")
+    features.add_argument("--rounds", type=_count, default=9, help="of each way, in turns (default 9)")
+    _reports(features)
+
+
 def _add(commands: Any, name: str, text: str, module: str | None = None) -> ArgumentParser:
     added: ArgumentParser = commands.add_parser(name, help=text.split(". ")[0].rstrip("."), description=text)
     if module is not None:
@@ -257,6 +289,16 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) <= 1_000_000):
         raise ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000000")
     return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0.0 < share < 1.0:
+        raise ArgumentTypeError(f"{text!r} is not a share between 0 and 1")
+    return share
 
 
 if __name__ == "__main__":

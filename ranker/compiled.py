@@ -6,6 +6,7 @@ A change of one action costs one pass over the names and one new row, not a comp
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import repeat
@@ -108,6 +109,14 @@ class CompiledCatalogue:
         """The entry of a row."""
         return self._specs[row]
 
+    def names(self, rows: Rows) -> tuple[str, ...]:
+        """The action of each row, as the one interned string."""
+        return tuple(map(self._names.__getitem__, rows.tolist()))
+
+    def specs(self, rows: Rows) -> tuple[ActionSpec, ...]:
+        """The entry of each row."""
+        return tuple(map(self._specs.__getitem__, rows.tolist()))
+
     def holds(self, dimension: str, rows: Rows, value: Any) -> Mask:
         """Whether the condition of each row holds for a context value."""
         return self.dimensions[dimension].holds(self._columns[dimension][rows], value)
@@ -133,7 +142,7 @@ class CompiledCatalogue:
             ("permission", frozenset(context.permissions)),
         ):
             codes = self.column(dimension, rows)
-            if codes.any():
+            if np.count_nonzero(codes):
                 refusals.add(~self.dimensions[dimension].holds(codes, value), dimension)
 
     def _start_over(self) -> None:
@@ -171,6 +180,7 @@ class CompiledCatalogue:
         self._asked, self._found = (), np.zeros(0, np.int64)
 
     def _set(self, action: str, spec: ActionSpec, slot: int | None) -> None:
+        action = sys.intern(action)
         if slot is None:
             slot = self._slots[action] = self._new_slot()
         self._names[slot] = action

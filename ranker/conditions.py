@@ -61,7 +61,7 @@ class Dimension:
         table = self._table(value)
         verdicts = table[codes]
         unjudged = verdicts == _UNKNOWN
-        if unjudged.any():
+        if np.count_nonzero(unjudged):
             for code in set(codes[unjudged].tolist()):
                 table[code] = self._rule(self.conditions[code], value)
             verdicts = table[codes]

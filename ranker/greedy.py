@@ -19,7 +19,7 @@ def greedy_order(ranking: Ranking) -> list[int]:
     order = np.lexsort((-priors, -scores))
     by_score, by_prior = scores[order], priors[order]
     ties = (by_score[1:] == by_score[:-1]) & (by_prior[1:] == by_prior[:-1])
-    if not ties.any():
+    if not np.count_nonzero(ties):
         return _rows(order)
     rows = ranking.candidates
     names = list(zip(rows.actions, [target or "" for target in rows.targets], strict=True))

@@ -88,7 +88,7 @@ class Cap:
         """Those offered to the limit already."""
         limits, user = self._limits(case), case.person.user
         refused = case.none()
-        if user is None or not limits.any():
+        if user is None or not np.count_nonzero(limits):
             return refused
         since_s = case.ranking.now_s - DAY_S
         for row, action in enumerate(case.ranking.candidates.actions):
@@ -119,7 +119,7 @@ class Cooldown:
         """Those dismissed less than their cooldown ago."""
         user = case.person.user
         cooldowns = self._cooldowns(case)
-        if user is None or not len(user.counters) or not cooldowns.any():
+        if user is None or not len(user.counters) or not np.count_nonzero(cooldowns):
             return case.none()
         dismissed_s = user.counters.gather(case.ranking.candidates.actions)[:, LAST_DISMISSED]
         cooling = case.ranking.now_s - dismissed_s < cooldowns

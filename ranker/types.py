@@ -165,7 +165,7 @@ class Ranking:
 
         Valid until explore has ordered them: rows are renumbered.
         """
-        if mask.all():
+        if np.count_nonzero(mask) == len(mask):
             return self
         lost = [
             Drop(stage, self.candidates.actions[row], self.candidates.targets[row], reasons[row])
@@ -181,7 +181,7 @@ class Ranking:
 
     def strike(self, mask: NDArray[np.bool_], stage: str, reasons: Sequence[str]) -> Ranking:
         """Like `keep` once they are ordered: rows keep their numbers, refused ones leave `order` and `greedy`."""
-        if mask.all():
+        if np.count_nonzero(mask) == len(mask):
             return self
         lost = [row for row in self.order if not mask[row]]
         drops = [Drop(stage, self.candidates.actions[row], self.candidates.targets[row], reasons[row]) for row in lost]

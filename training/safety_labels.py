@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,8 @@ def read_labels(path: Path) -> Labels:
     repeated, conflicts = 0, set()
     try:
         with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
+            for number, raw in enumerate(lines, 1):
+                line = raw.removeprefix(BOM_UTF8) if number == 1 else raw
                 if not line.strip():
                     continue
                 row = _parse(line, f"{path}:{number}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from features.cells import ACCEPTED, OFFERED
+from features.cells import ACCEPTED, DISMISSED, OFFERED, WIDTH, decayed
 from features.definitions.family import Columns, ratio
 from features.known import Moment
 from features.situation import ACTION_FAMILIES, CONTEXT_FAMILIES, TOKEN_FAMILIES
 from features.situation_cells import TABLES, places
 
 SHARE_WEIGHT = 2.0
+_OUTCOMES = ("offered", "seen", "accepted", "completed", "dismissed", "accept_rate", "accept_rate_week")
 
 
 class TableShares:
@@ -34,15 +35,21 @@ class TableShares:
 
 
 class ContextRates:
-    """Per context table: the share of the times the action was offered that it was accepted."""
+    """Per context table: the action's outcomes there, and the share of its offers that was accepted, ever and lately."""
 
     name = "context_rate"
-    columns = tuple(f"{family}_accept_rate" for family in CONTEXT_FAMILIES)
+    columns = tuple(f"{family}_{what}" for family in CONTEXT_FAMILIES for what in _OUTCOMES)
 
     def read(self, moment: Moment) -> Columns:
-        """Values [candidates, columns]."""
+        """Values [candidates, columns]; counts as log(1 + n)."""
         cells = moment.tables.cells[_CONTEXTS]
-        return ratio(cells[:, :, ACCEPTED], cells[:, :, OFFERED], 0.1, 5.0).T
+        tables, rows, _ = cells.shape
+        columns = np.empty((tables, len(_OUTCOMES), rows))
+        np.log1p(cells[:, :, OFFERED : DISMISSED + 1].transpose(0, 2, 1), out=columns[:, :5])
+        columns[:, 5] = ratio(cells[:, :, ACCEPTED], cells[:, :, OFFERED], 0.1, 5.0)
+        lately = decayed(cells.reshape(-1, WIDTH), moment.now_s).reshape(tables, rows, 4)
+        columns[:, 6] = ratio(lately[:, :, 3], lately[:, :, 2], 0.1, 5.0)
+        return columns.reshape(-1, rows).T
 
 
 def _shares(moment: Moment) -> Columns:

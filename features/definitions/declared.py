@@ -71,7 +71,7 @@ class DeclaredMatches:
         table = self._table(facts)
         found = table.take(codes, axis=1)
         unjudged = found[-1] == _UNJUDGED
-        if unjudged.any():
+        if np.count_nonzero(unjudged):
             for code in set(codes[unjudged].tolist()):
                 table[:, code] = self._declarations[code].judge(facts)
             found = table.take(codes, axis=1)

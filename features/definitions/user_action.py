@@ -18,6 +18,7 @@ class UserAction:
     name = "user"
     columns = (
         "user_offered",
+        "user_seen",
         "user_accepted",
         "user_completed",
         "user_dismissed",
@@ -38,13 +39,12 @@ class UserAction:
         counts = cells.T
         total = _useful_total(moment)
         columns = np.empty((len(self.columns), len(cells)))
-        np.log1p(counts[OFFERED], out=columns[0])
-        np.log1p(counts[ACCEPTED : SELF + 1], out=columns[1:5])
-        np.divide(useful(cells), total + 1.0, out=columns[5])
-        columns[6] = ratio(counts[ACCEPTED], counts[OFFERED], 0.1, 5.0)
-        np.log1p(decayed(cells, moment.now_s).T[1::2], out=columns[7:9])
-        columns[9:12] = age_hours(moment.now_s, counts[LAST_OFFERED : LAST_DISMISSED + 1])
-        columns[12] = math.log1p(total)
+        np.log1p(counts[OFFERED : SELF + 1], out=columns[0:6])
+        np.divide(useful(cells), total + 1.0, out=columns[6])
+        columns[7] = ratio(counts[ACCEPTED], counts[OFFERED], 0.1, 5.0)
+        np.log1p(decayed(cells, moment.now_s).T[1::2], out=columns[8:10])
+        columns[10:13] = age_hours(moment.now_s, counts[LAST_OFFERED : LAST_DISMISSED + 1])
+        columns[13] = math.log1p(total)
         return columns.T
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 import msgspec
 
@@ -15,6 +16,7 @@ from ranker.api.limits import MAX_DEPTH, Limits
 from ranker.api.problems import InvalidField
 from ranker.api.reading import media_of, path_id, read_body, switches
 from ranker.api.wire import Call, Reply
+from ranker.conditions import parse_version
 from ranker.errors import TooLarge
 
 LINES_PER_TURN = 500
@@ -34,9 +36,10 @@ class CatalogueAnswer(msgspec.Struct, frozen=True):
 
 
 class PutAnswer(msgspec.Struct, frozen=True):
-    """How many entries were put."""
+    """How many entries were put, and how many others are withdrawn, being none of them."""
 
     put: int
+    withdrawn: int
 
 
 _spec = msgspec.json.Decoder(ActionSpec)
@@ -44,11 +47,16 @@ _line = msgspec.json.Decoder(ActionLine)
 
 
 class ActionCalls:
-    """The catalogue over HTTP."""
+    """The catalogue over HTTP.
 
-    def __init__(self, service: Service, limits: Limits) -> None:
+    Args:
+        classes: the policy's safety classes beside `none`; None takes any.
+    """
+
+    def __init__(self, service: Service, limits: Limits, classes: Collection[str] | None = None) -> None:
         self._service = service
         self._limits = limits
+        self._classes = classes
 
     async def get_all(self, call: Call) -> Reply:
         """Every entry."""
@@ -59,8 +67,10 @@ class ActionCalls:
         """Replaces the catalogue; one line that is wrong and nothing is changed."""
         switches(call)
         body = await read_body(call, self._limits.catalogue_bytes, self._limits)
-        specs = await parse_catalogue(split_documents(body, media_of(call)))
-        return Reply(200, encode(PutAnswer(await self._service.put_actions(specs, replace_all=True))))
+        specs = await parse_catalogue(split_documents(body, media_of(call)), self._classes)
+        withdrawn = sum(action not in specs for action in self._service.actions())
+        put = await self._service.put_actions(specs, replace_all=True)
+        return Reply(200, encode(PutAnswer(put, withdrawn)))
 
     async def get(self, call: Call) -> Reply:
         """One entry."""
@@ -72,7 +82,7 @@ class ActionCalls:
         switches(call)
         action = path_id(call, "action")
         spec = decode(_spec, await read_body(call, self._limits.action_bytes, self._limits))
-        _check_fields(spec, "$.fields")
+        _check_spec(spec, "$", self._classes)
         await self._service.put_actions({action: spec})
         return Reply(200, encode(spec))
 
@@ -83,8 +93,11 @@ class ActionCalls:
         return Reply(204, None)
 
 
-async def parse_catalogue(lines: list[bytes]) -> dict[str, ActionSpec]:
+async def parse_catalogue(lines: list[bytes], classes: Collection[str] | None = None) -> dict[str, ActionSpec]:
     """The entries of a catalogue, in order.
+
+    Args:
+        classes: as in ActionCalls.
 
     Raises:
         InvalidField: names the line from 0 and the field, `$[3].title`; also when an action comes twice.
@@ -94,7 +107,7 @@ async def parse_catalogue(lines: list[bytes]) -> dict[str, ActionSpec]:
         raise TooLarge(f"{len(lines)} actions are more than {MAX_ACTIONS}", "$")
     specs: dict[str, ActionSpec] = {}
     for row, line in enumerate(lines):
-        action, spec = _parse_line(line, f"$[{row}]")
+        action, spec = _parse_line(line, f"$[{row}]", classes)
         if action in specs:
             raise InvalidField(f"action {action!r} comes twice", f"$[{row}].action", action)
         specs[action] = spec
@@ -103,13 +116,25 @@ async def parse_catalogue(lines: list[bytes]) -> dict[str, ActionSpec]:
     return specs
 
 
-def _parse_line(line: bytes, path: str) -> tuple[str, ActionSpec]:
+def _parse_line(line: bytes, path: str, classes: Collection[str] | None) -> tuple[str, ActionSpec]:
     named = decode(_line, line, path)
     spec = ActionSpec(**{name: getattr(named, name) for name in ActionSpec.__struct_fields__})
-    _check_fields(spec, f"{path}.fields")
+    _check_spec(spec, path, classes)
     return named.action, spec
 
 
-def _check_fields(spec: ActionSpec, path: str) -> None:
+def _check_spec(spec: ActionSpec, path: str, classes: Collection[str] | None) -> None:
     if not fits(spec.fields, MAX_DEPTH):
-        raise misfit(spec.fields, MAX_DEPTH, path)
+        raise misfit(spec.fields, MAX_DEPTH, f"{path}.fields")
+    for name in spec.fields:
+        if name in ActionSpec.__struct_fields__:  # an `action` event of the log looks so
+            text = f"`{name}` belongs beside `fields`, not into it"
+            raise InvalidField(text, f"{path}.fields.{name}", spec.fields[name])
+    for name in ("min_app_version", "max_app_version"):
+        version = getattr(spec, name)
+        if version is not None and parse_version(version) is None:
+            raise InvalidField("Expected numbers with dots, as `3.2.0`", f"{path}.{name}", version)
+    if classes is not None and spec.safety_class != "none" and spec.safety_class not in classes:
+        known = ", ".join(("none", *sorted(classes)))
+        text = f"The policy has no such class, the action would never be offered; it has {known}"
+        raise InvalidField(text, f"{path}.safety_class", spec.safety_class)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -57,17 +57,20 @@ def create_app(
     clock: Clock,
     memory: Sequence[MemorySource] = (),
     admission: Admission | None = None,
+    classes: Collection[str] | None = None,
 ) -> FastAPI:
     """The application over a running service; starts nothing and stops nothing.
 
     Args:
         memory: pools that `/v1/memory` reports; a list may change while the application runs.
         admission: who is let in to be ranked; by default with the usual budgets.
+        classes: the policy's safety classes, for entries of the catalogue; by default any may be put.
     """
     tally = Tally()
     app = NextActionApp(limits)
     admission = admission or Admission(clock)
-    for path, handlers in _table(service, limits, tally, MemoryCalls(service, memory), admission).items():
+    table = _table(service, limits, tally, MemoryCalls(service, memory), admission, ActionCalls(service, limits, classes))
+    for path, handlers in table.items():
         endpoint = Endpoint(path.replace(":path", ""), handlers, tally, clock, limits)
         app.router.routes.append(AnyPathRoute(path, endpoint))
     _catch_the_rest(app, limits, tally)
@@ -75,13 +78,12 @@ def create_app(
 
 
 def _table(
-    service: Service, limits: Limits, tally: Tally, memory: MemoryCalls, admission: Admission
+    service: Service, limits: Limits, tally: Tally, memory: MemoryCalls, admission: Admission, actions: ActionCalls
 ) -> dict[str, Mapping[str, Handler]]:
     turns = Turns()
     rank = RankCalls(service, limits, tally, turns, admission)
     batch = BatchCalls(service, limits, tally, turns)
     events = EventCalls(service, limits, tally)
-    actions = ActionCalls(service, limits)
     users = UserCalls(service)
     health = HealthCalls(service, limits, registry_of(tally, service))
     return {

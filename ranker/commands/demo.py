@@ -50,10 +50,10 @@ def _serve(service: ServiceProcess, quiet: bool) -> None:
     """Until Ctrl-C, which is how it is meant to end."""
     console = stderr() if quiet else stdout()
     url = service.started.url
-    console.print(plain(f"still serving at {url} until Ctrl-C:"))
-    for page in ("/v1/rank", "/v1/actions", "/readyz", "/metrics", "/openapi.json"):
-        console.print(plain(f"  {url}{page}"))
     with contextlib.suppress(KeyboardInterrupt):
+        console.print(plain(f"still serving at {url} until Ctrl-C:"))
+        for page in ("/v1/rank", "/v1/actions", "/readyz", "/metrics", "/openapi.json"):
+            console.print(plain(f"  {url}{page}"))
         while service.running:
             time.sleep(0.2)
         raise CommandError(f"the service ended by itself: {service.last_words()}")

@@ -50,8 +50,7 @@ def run(args: Namespace) -> int:
             config = EvaluateConfig(since_s=since_s, hint=args.hint)
             evaluation = evaluate(args.log, chosen.light, config, lambda done: steps("replay", done))
         except TrainingError as error:
-            advice = "" if args.since is not None else "; --since DATE judges from another date on"
-            raise CommandError(f"at or after {format_time(from_seconds(since_s))}: {error}{advice}") from error
+            raise CommandError(f"at or after {format_time(from_seconds(since_s))}: {error}{_way(args)}") from error
         evaluation.versions = _versions(chosen)
         steps("intervals")
         report = {
@@ -129,6 +128,16 @@ def _since_s(args: Namespace, chosen: Chosen) -> float:
             f"version {chosen.version} learned from what came before {until}: some judged queries were trained on"
         )
     return since_s
+
+
+def _way(args: Namespace) -> str:
+    """What gives queries to judge, where no date was asked for."""
+    if args.since is not None:
+        return ""
+    return (
+        "; the version learned from all there is: `nextaction train light --until DATE` holds the end back, "
+        "then evaluate again (--since DATE judges from DATE on, what was learned from as well)"
+    )
 
 
 def _versions(chosen: Chosen) -> dict[str, str]:

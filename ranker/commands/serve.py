@@ -18,8 +18,9 @@ import msgspec
 
 from features.catalogue import ActionSpec
 from ranker.commands.errors import CommandError
-from ranker.config import EMBEDDED, ServeConfig, load_actions, load_policy, load_serve
+from ranker.config import EMBEDDED, ServeConfig, config_dir, load_actions, load_policy
 from ranker.config_file import build as checked
+from ranker.config_file import read_yaml
 from ranker.policy_config import PolicyConfig
 from ranker.terminal import plain, stdout
 
@@ -56,18 +57,25 @@ def config_of(args: Namespace) -> ServeConfig:
     Raises:
         ConfigError: naming the file, or the command line, with field and value.
     """
-    config = load_serve(args.config)
+    path = args.config or config_dir() / "serve.yaml"
+    tree = read_yaml(path)
+    config = checked(path, tree, ServeConfig)
     options: Mapping[str, Any] = {
         "host": args.host,
         "port": args.port,
         "store": args.store,
         "log_dir": None if args.log is None else str(args.log),
         "models_dir": None if args.models is None else str(args.models),
-        # Beside the log, where no file says otherwise: another start with this log must find the same one.
-        "secret_file": None if args.log is None or args.config is not None else str(args.log.parent / "secret"),
     }
     given = {name: value for name, value in options.items() if value is not None}
+    if args.config is None or "secret_file" not in tree:
+        given["secret_file"] = _beside(args.log or Path(config.log_dir))
     return checked(Path("command line"), {**msgspec.to_builtins(config), **given}, ServeConfig)
+
+
+def _beside(log: Path) -> str:
+    """The secret's place where no file names one: another start with this log, from anywhere, must find the same."""
+    return str(Path(os.path.abspath(log)).parent / "secret")  # noqa: PTH100  # `..` goes, links stay
 
 
 def _listen(config: ServeConfig) -> socket.socket:
@@ -102,7 +110,8 @@ async def _serve(
         try:
             limits = Limits(rank_bytes=config.max_body_bytes)
             admission = Admission(around.clock, config.budgets_ms.by_priority())
-            app = create_app(running.service, limits, around.clock, admission=admission)
+            classes = policy.safety_classes
+            app = create_app(running.service, limits, around.clock, admission=admission, classes=classes)
             if args.bench:
                 add_bench_routes(app, running.service, limits, around.clock)
             await serve(app, listener, stop, on_started=lambda url: _announce(args, running, url))

@@ -86,11 +86,16 @@ def _report_light(args: Namespace, manifest: Manifest, active: str | None, unusa
 
 
 def _safety(args: Namespace) -> int:
-    from training.safety import MODEL_FILE, train_safety
+    from training.safety import MODEL_FILE, SafetySettings, train_safety
 
     with Steps() as steps:
         steps("safety")
-        trained = train_safety(args.labelled)
+        trained = train_safety(args.labelled, SafetySettings(alpha=args.alpha))
+    if args.models is not None and not (trained.report.feasible or args.allow_infeasible):
+        raise CommandError(
+            f"{trained.report.note}; not put into {args.models}: "
+            "label more, take a larger --alpha, or install it all the same with --allow-infeasible"
+        )
     path = None if args.models is None else _keep(trained, args.models, MODEL_FILE)
     report = trained.report
     if args.json:

@@ -5,9 +5,9 @@ Nothing here knows the event loop; what it touches of a ticket it only reads.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from ranker.inference.engine_errors import ModelFailed, Rejected
@@ -16,6 +16,8 @@ from ranker.inference.model import Hold, Member, Model, Result
 from ranker.inference.request import Batch
 from ranker.inference.tickets import Ticket
 from ranker.inference.workspace import Workspaces
+
+LOG = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 """Monotonic milliseconds."""
@@ -51,7 +53,7 @@ class Outcome:
         runs: how often the model was called; more than once only after a failure.
         returned: back to the queue, with what they cost now.
         left: not computed, as their callers had gone.
-        took_ms: on the device's thread, pinning included; not what the event loop was late to hear of it.
+        begun_ms, ended_ms: by the device's thread, pinning included; the way there and back is not.
     """
 
     answered: list[tuple[Ticket, Result]] = field(default_factory=list)
@@ -60,7 +62,8 @@ class Outcome:
     left: list[Ticket] = field(default_factory=list)
     tokens: int = 0
     runs: int = 0
-    took_ms: float = 0.0
+    begun_ms: float = 0.0
+    ended_ms: float = 0.0
 
 
 Held = tuple[Ticket, Hold]
@@ -77,17 +80,19 @@ class BatchRun:
 
     def run(self) -> Outcome:
         """Every ticket's fate; raises nothing, since the thread must live on."""
-        started_ms = self._clock()
+        self.outcome.begun_ms = self._clock()
+        held: list[Held] = []
         try:
-            with ExitStack() as pins:
-                self._run_parts(self._within_budget(self._pin(pins)))
-        except BaseException as error:  # a model may raise SystemExit, and a release may be wrong
+            self._pin(held)
+            self._run_parts(self._within_budget(held))
+        except BaseException as error:  # a model may raise SystemExit
             self._fail_the_rest(error)
-        self.outcome.took_ms = self._clock() - started_ms
+        finally:
+            self._unpin(held)
+        self.outcome.ended_ms = self._clock()
         return self.outcome
 
-    def _pin(self, pins: ExitStack) -> list[Held]:
-        held: list[Held] = []
+    def _pin(self, held: list[Held]) -> None:
         for ticket in self._work.tickets:
             if ticket.left:
                 self.outcome.left.append(ticket)
@@ -99,9 +104,14 @@ class BatchRun:
             except Exception as error:
                 self._fail(ticket, error)
             else:
-                pins.callback(hold.release)
                 held.append((ticket, hold))
-        return held
+
+    def _unpin(self, held: list[Held]) -> None:
+        for _, hold in reversed(held):
+            try:
+                hold.release()
+            except Exception:
+                LOG.exception("a hold of %s could not be released", self._work.batch.model_key)
 
     def _within_budget(self, held: list[Held]) -> list[Held]:
         """Those who fit into the tokens that were scheduled: who grew may only use what others do not."""

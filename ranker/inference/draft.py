@@ -66,6 +66,15 @@ class Plan(NamedTuple):
         return min(member.deadline_ms for member in self.members)
 
 
+def alone(waiting: Waiting, config: SchedulerConfig) -> Plan:
+    """The plan when nobody else waits, which is what a `Draft` would find, at a fraction of the cost."""
+    tokens, pays = waiting.tokens, waiting.lane.priority == "normal"
+    full = config.max_batch_requests == 1 or 2 * tokens > config.max_batch_tokens
+    return Plan(
+        waiting.lane.model, (waiting,), (waiting,), (), tokens, (tokens, tokens * pays, 1, int(pays)), None, full
+    )
+
+
 class Feed:
     """The front of a lane, read in order; without a lane it is empty."""
 

@@ -19,6 +19,7 @@ from ranker.inference.engine_config import EngineConfig
 from ranker.inference.engine_errors import DeviceStuck, Rejected
 from ranker.inference.engine_stats import EngineStats
 from ranker.inference.gate import RETRY_MS, Gate
+from ranker.inference.handoff import Handoff
 from ranker.inference.request import Batch, Rejection
 from ranker.inference.scheduler import Scheduler
 from ranker.inference.tickets import Ticket, Tickets
@@ -58,6 +59,7 @@ class Driver:
         self.tickets = Tickets(self._left, parts.versions.unuse)
         self.running: Work | None = None
         self.stuck: Work | None = None
+        self.handoff = Handoff()
         self._clock = around.clock
         self._device = device
         self._versions = parts.versions
@@ -72,9 +74,13 @@ class Driver:
     def admit(self, ticket: Ticket) -> None:
         """Offers a ticket that is open; an idle device looks at it once the loop has read what else there is."""
         now = self._clock()
-        if rejections := self.scheduler.offer(ticket.request, now):
+        request = ticket.request
+        device_ms = self.handoff.before(request.deadline_ms, request.deadline_ms - request.arrival_ms)
+        if device_ms != request.deadline_ms:
+            request = msgspec.structs.replace(request, deadline_ms=device_ms)
+        if rejections := self.scheduler.offer(request, now):
             self._tell(rejections)
-            if ticket.request.request_id not in self.tickets:
+            if request.request_id not in self.tickets:
                 return
         if self.running is not None:
             self._arm(now)
@@ -147,7 +153,7 @@ class Driver:
         self._watch.set(now + self._patience_ms(self.running))
 
     def _ended(self, work: Work, outcome: Outcome) -> None:
-        """The device is free: first the next batch, then this one's answers."""
+        """The device is free: the next batch goes first, then this one's answers; what can wait is last."""
         now = self._clock()
         self._versions.unuse(work.batch.model_key)
         if work is self.stuck:
@@ -156,20 +162,26 @@ class Driver:
         if work is not self.running:
             return
         self.running, self._idle_since_ms = None, now
-        self._learn(work, outcome)
-        self._stats.ended(work, outcome, now)
-        self._turn()
+        self._learn(work, outcome, now)
+        if self.scheduler.queued:
+            self._turn()
         self._settle(outcome, now)
+        asyncio.get_running_loop().call_soon(self._tidy, work, outcome, now)
+
+    def _tidy(self, work: Work, outcome: Outcome, now: float) -> None:
+        """What comes after the callers have heard."""
+        self._stats.ended(work, outcome, now)
         for ticket, tokens in outcome.returned:
             self._return(ticket, tokens)
         self._note_idle()
 
-    def _learn(self, work: Work, outcome: Outcome) -> None:
-        # What ran teaches, not what was planned: some may have left, or cost less than they might have. And the time is
-        # the device's own: that of the threads' turns is the margin's to cover, and would swing with the loop's load.
+    def _learn(self, work: Work, outcome: Outcome, now: float) -> None:
+        took = outcome.ended_ms - outcome.begun_ms
+        self.handoff.took(now - work.started_ms - took)
+        # What ran teaches, not what was planned: some may have left, or cost less than they might have.
         teaches = outcome.runs == 1 and outcome.tokens > 0
         ran = msgspec.structs.replace(work.batch, tokens=outcome.tokens) if teaches else work.batch
-        self.scheduler.done(ran, 0.0, outcome.took_ms, failed=not teaches)
+        self.scheduler.done(ran, 0.0, took + self.handoff.typical_ms, failed=not teaches)
 
     def _settle(self, outcome: Outcome, now: float) -> None:
         for ticket, result in outcome.answered:

@@ -18,6 +18,7 @@ torch.set_num_threads) should leave one core to the loop.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -42,12 +43,16 @@ __all__ = [
     "Engine",
     "EngineConfig",
     "EngineError",
+    "Holdings",
     "ModelFailed",
     "Rejected",
     "Surroundings",
     "VersionRefused",
     "open_engine",
 ]
+
+
+POOL_FIGURES = ("capacity_bytes", "used_bytes", "reserved_bytes", "peak_bytes", "largest_run_bytes")
 
 
 def open_engine(
@@ -64,7 +69,20 @@ def open_engine(
         PoolExhausted: the workspace does not fit.
     """
     device = ThreadDevice(Workspaces(pool, workspace_bytes), monotonic_ms)
-    return Engine(Scheduler(config), device, cache, limits)
+    return Engine(Scheduler(config), device, Holdings(cache, pool), limits)
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What the engine reads from and reports on.
+
+    Args:
+        cache: shards, of this engine alone; None where no model has any.
+        pool: of the device; None where nobody asks.
+    """
+
+    cache: ShardCache | None = None
+    pool: MemoryPool | None = None
 
 
 class Engine:
@@ -74,15 +92,15 @@ class Engine:
         self,
         scheduler: Scheduler,
         device: Device,
-        cache: ShardCache | None = None,
+        holdings: Holdings | None = None,
         limits: EngineConfig | None = None,
         around: Surroundings | None = None,
     ) -> None:
         around = around or Surroundings()
         self.clock = around.clock
         self.stats = EngineStats()
-        self._cache = cache
-        self._versions = Versions(cache)
+        self._holdings = holdings or Holdings()
+        self._versions = Versions(self._holdings.cache)
         self._gate = Gate(self._versions, self.stats, self.clock)
         parts = Parts(self._versions, self.stats, self._gate)
         self._driver = Driver(scheduler, device, parts, limits or EngineConfig(), around)
@@ -176,12 +194,13 @@ class Engine:
             await self._versions.close()
 
     def metrics(self) -> dict[str, Any]:
-        """All figures, as plain as JSON; see `EngineStats.snapshot`.
+        """All figures, as plain as JSON; see `EngineStats.snapshot`. What lies in the pool is `profile`'s to say.
 
         `cost_ms` is the prediction for one token and for a full batch; None where it is not known.
         """
         driver, scheduler, stages = self._driver, self._driver.scheduler, self._versions.stages()
         most = scheduler.config.max_batch_tokens
+        cache, pool = self._holdings.cache, self._holdings.pool
         return {
             **self.stats.snapshot(),
             "healthy": self.healthy,
@@ -191,9 +210,11 @@ class Engine:
             "queued_tokens": scheduler.queued_tokens,
             "running": len(driver.running.tickets) if driver.running is not None else 0,
             "versions": stages,
+            "handoff_ms": {"typical": driver.handoff.typical_ms, "worst": driver.handoff.worst_ms},
             "cost_ms": {
                 key: {"one": scheduler.predicted_ms(key, 1), "full": scheduler.predicted_ms(key, most)}
                 for key in stages
             },
-            "shards": msgspec.to_builtins(self._cache.stats()) if self._cache is not None else None,
+            "shards": msgspec.to_builtins(cache.stats()) if cache is not None else None,
+            "pool": {name: getattr(pool, name) for name in POOL_FIGURES} if pool is not None else None,
         }

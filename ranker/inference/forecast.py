@@ -34,6 +34,8 @@ class Forecast:
 
     def end_ms(self, newcomer: Waiting, start_ms: float) -> float:
         """When it would end, the device being free at `start_ms`."""
+        if not len(self._room):
+            return start_ms + newcomer.lane.model.cost.predict(newcomer.tokens)
         key_ms, priority, own = newcomer.key_ms, newcomer.lane.priority, newcomer.tokens
         loads: Loads = {newcomer.lane.model: (own, 1)}
         for lane in self._room.queues[priority].lanes.values():

@@ -50,8 +50,10 @@ class Gate:
     def refusal(self, request: Request, known: Container[str]) -> Rejected | None:
         """Why it may not come in, or None; `known` are the ids under which somebody waits."""
         name = request.request_id
-        if problem := fault(request):
-            return self.refused(str(name), "invalid", detail=problem)
+        if not (
+            type(name) is str and type(request.model_key) is str
+        ):  # both are looked up; the rest is the scheduler's
+            return self.refused(str(name), "invalid", detail=fault(request) or "")
         if self.closing:
             return self.refused(name, "closing")
         if self.stuck:

@@ -29,6 +29,10 @@ class Room:
         """The one of this id."""
         return self._by_id.get(request_id)
 
+    def only(self) -> Waiting | None:
+        """The one that waits, if it is alone."""
+        return next(iter(self._by_id.values())) if len(self._by_id) == 1 else None
+
     def lane(self, model: Model, priority: str) -> Lane:
         """The lane of a model and priority, which may be new and empty."""
         return self.queues[priority].lanes.get(model.key) or Lane(model, priority)

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable
 
 from ranker.inference.displacement import Displacement
-from ranker.inference.draft import Draft, Moment, Plan
+from ranker.inference.draft import Draft, Moment, Plan, alone
 from ranker.inference.forecast import Forecast
 from ranker.inference.lane import Lane, Model, PriorityQueue
 from ranker.inference.models import Models
@@ -235,6 +235,8 @@ class Scheduler:
             self._rejections.append(Rejection(waiting.request.request_id, "deadline", retry))
 
     def _plan(self, now: float) -> Plan | None:
+        if (only := self._room.only()) is not None:
+            return alone(only, self.config)
         queues = self._room.queues
         premium, normal = queues["premium"].first_lane(), queues["normal"].first_lane()
         lead = premium or normal

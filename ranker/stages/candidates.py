@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count, islice
 
+import numpy as np
+
 from features.known import Known
 from ranker import sources
 from ranker.compiled import ABSENT, CompiledCatalogue
@@ -52,14 +54,14 @@ class Chosen:
 
     def into(self, ranking: Ranking) -> Ranking:
         """The ranking with what was chosen; actions outside the catalogue leave here."""
-        pairs = list(self.pairs.items())
-        rows = self.catalogue.rows([action for (action, _), _ in pairs]).tolist()
-        for ((action, target), _), row in zip(pairs, rows, strict=True):
-            if row == ABSENT:
-                self.drop(action, target, "unknown_action")
-        found = ((pair, source, row) for (pair, source), row in zip(pairs, rows, strict=True) if row != ABSENT)
-        kept = [(*pair, self.catalogue.spec(row), source) for pair, source, row in found]
-        columns = Candidates(*zip(*kept, strict=True)) if kept else Candidates()
+        actions, targets = zip(*self.pairs, strict=True) if self.pairs else ((), ())
+        rows = self.catalogue.rows(actions)
+        names, specs = self.catalogue.names(rows), self.catalogue.specs(rows)
+        columns = Candidates(names, targets, specs, tuple(self.pairs.values()))
+        if np.count_nonzero(rows) < len(rows):  # ABSENT is 0
+            for row in np.flatnonzero(rows == ABSENT).tolist():
+                self.drop(actions[row], targets[row], "unknown_action")
+            columns = columns.keep(rows != ABSENT)
         return ranking.but(candidates=columns, drops=(*ranking.drops, *self.drops))
 
 

@@ -40,7 +40,7 @@ class Eligibility:
     def _refuse_targets(self, refusals: Refusals, rows: Rows, ranking: Ranking) -> None:
         """A target that an action needs: there at all, and of a type the action is about."""
         codes = self.catalogue.column("entity", rows)
-        if not codes.any():
+        if not np.count_nonzero(codes):
             return
         types: dict[str | None, set[str]] = {target: set() for target in ranking.entities}
         for entity in ranking.request.context.entities:

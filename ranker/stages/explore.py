@@ -55,6 +55,8 @@ class Explore:
         for judge in self.judges:
             ranking = apply_before_draw(judge, ranking)
         greedy = tuple(greedy_order(ranking))
+        if self.exploration.epsilon <= 0.0:
+            return ranking.but(order=greedy, greedy=greedy)
         lot = cast_lot(self.secret, ranking.request_id)
         if lot.share >= self.exploration.epsilon:
             return ranking.but(order=greedy, greedy=greedy)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from features.events import Entity, to_seconds
 from ranker.clock import Clock
-from ranker.compiled import CompiledCatalogue
-from ranker.judges import Mask, Refusals, Verdicts, apply_after_draw, instant_s
+from ranker.compiled import CompiledCatalogue, Rows
+from ranker.judges import LastVerdicts, Mask, Refusals, Verdicts, apply_after_draw, first_after, instant_s
 from ranker.types import Ranking
+
+Times = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,14 @@ class FreshnessJudge:
     catalogue: CompiledCatalogue
     clock: Clock
     name: str = "freshness"
+    _last: LastVerdicts = field(default_factory=LastVerdicts, repr=False, compare=False)
 
     def judge(self, ranking: Ranking) -> Verdicts:
         """A verdict per candidate, by what is so now."""
-        now_s = instant_s(ranking, self.clock)
+        now_s, version = instant_s(ranking, self.clock), self.catalogue.version
+        said = self._last.recall(ranking.candidates, now_s, version)
+        if said is not None:
+            return said
         rows = self.catalogue.rows(ranking.candidates.actions)
         refusals = Refusals(len(rows))
         excluded = frozenset(ranking.request.exclude)
@@ -37,11 +44,18 @@ class FreshnessJudge:
         targets, entities = ranking.candidates.targets, ranking.request.context.entities
         if gone := _gone(targets, ranking.entities, entities):
             refusals.add(_mask([target in gone for target in targets]), "target_gone")
+        stale_s = self._stale_s(rows, targets, entities)
+        expires_s = self.catalogue.column("expires_s", rows)
+        refusals.add(now_s > stale_s, "target_stale")
+        refusals.add(expires_s <= now_s, "expired")
+        return self._last.keep(refusals.verdicts(), first_after(now_s, stale_s, expires_s), ranking.candidates, version)
+
+    def _stale_s(self, rows: Rows, targets: Sequence[str | None], entities: Sequence[Entity]) -> Times:
+        """The last instant at which each target is recent enough."""
         limits_s = self.catalogue.column("max_target_age_s", rows)
-        if limits_s.any():
-            refusals.add((limits_s > 0.0) & (now_s - _times_s(targets, entities) > limits_s), "target_stale")
-        refusals.add(self.catalogue.column("expires_s", rows) <= now_s, "expired")
-        return refusals.verdicts()
+        if not np.count_nonzero(limits_s):
+            return np.full(len(rows), np.inf)
+        return np.where(limits_s > 0.0, _times_s(targets, entities) + limits_s, np.inf)
 
 
 @dataclass(frozen=True)
@@ -67,7 +81,7 @@ def _gone(targets: Sequence[str | None], there: Container[str], entities: Sequen
     return {target for target in absent if target.startswith(prefixes)}
 
 
-def _times_s(targets: Sequence[str | None], entities: Sequence[Entity]) -> Mask:
+def _times_s(targets: Sequence[str | None], entities: Sequence[Entity]) -> Times:
     """When each target is from, in Unix seconds; infinitely late where unknown."""
     times = {entity.target: to_seconds(entity.time) for entity in entities if entity.time is not None}
     return np.array([times.get(target or "", np.inf) for target in targets], np.float64)

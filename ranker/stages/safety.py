@@ -11,7 +11,7 @@ from ranker.clock import Clock
 from ranker.compiled import CompiledCatalogue, Rows
 from ranker.conditions import NO_CONDITION
 from ranker.degraded import Degraded
-from ranker.judges import Refusals, Verdicts, apply_after_draw, instant_s
+from ranker.judges import LastVerdicts, Refusals, Verdicts, apply_after_draw, first_after, instant_s
 from ranker.person import Person
 from ranker.pipeline import emptied
 from ranker.policy_config import SafetyClass
@@ -38,20 +38,27 @@ class SafetyJudge:
     restricted_withheld: bool = False
     name: str = "safety"
     _check: TextCheck | None = field(default=None, repr=False)
+    _last: LastVerdicts = field(default_factory=LastVerdicts, repr=False)
 
     def judge(self, ranking: Ranking) -> Verdicts:
         """A verdict per candidate, by what is so now."""
+        now_s, read = instant_s(ranking, self.clock), (self.catalogue.version, self.restricted_withheld, self.scorer)
+        said = self._last.recall(ranking.candidates, now_s, *read)
+        if said is not None:
+            return said
         refusals = Refusals(len(ranking.candidates))
         rows = self.catalogue.rows(ranking.candidates.actions)
         refusals.add(~self.catalogue.column("live", rows), "withdrawn")
         refusals.add(self.catalogue.column("off", rows), "off")
-        refusals.add(self.catalogue.column("expires_s", rows) <= instant_s(ranking, self.clock), "expired")
+        expires_s = self.catalogue.column("expires_s", rows)
+        refusals.add(expires_s <= now_s, "expired")
         self._refuse_classes(refusals, rows, ranking)
-        return refusals.verdicts(*self._refuse_texts(refusals, rows, ranking))
+        said = refusals.verdicts(*self._refuse_texts(refusals, rows, ranking))
+        return self._last.keep(said, first_after(now_s, expires_s), ranking.candidates, *read)
 
     def _refuse_classes(self, refusals: Refusals, rows: Rows, ranking: Ranking) -> None:
         codes = self.catalogue.column("safety_class", rows)
-        if not codes.any():
+        if not np.count_nonzero(codes):
             return
         person = Person(ranking.known)
         for code in sorted(set(codes.tolist()) - {NO_CONDITION}):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ranker.degraded import Degraded
-from ranker.propensity import GREEDY, Exploration, agreement, slot_propensities
+from ranker.propensity import GREEDY, Exploration, Floats, agreement, slot_propensities
 from ranker.reasons import explain
 from ranker.types import Item, Ranking
 
@@ -27,9 +29,7 @@ class TopActions:
             return ranking.because(Degraded.EMPTY)
         assert ranking.scores is not None, "the light stage runs first"
         scores = ranking.scores[list(ranking.order)]
-        agreeing = agreement(ranking.order, ranking.greedy)
-        epsilon = self.exploration.epsilon
-        chances = slot_propensities(self.exploration.utilities(scores), agreeing, epsilon, ranking.request.k)
+        chances = self._chances(ranking, scores)
         shown = ranking.order[: len(chances)]
         reasons = explain(ranking, shown) if ranking.explain else [() for _ in shown]
         pairs = zip(shown, scores.tolist(), chances.tolist(), reasons, strict=False)
@@ -39,3 +39,11 @@ class TopActions:
             for position, (row, score, chance, why) in enumerate(pairs, start=1)
         )
         return ranking.but(items=items)
+
+    def _chances(self, ranking: Ranking, scores: Floats) -> Floats:
+        """Of the slots shown, from the scores [order]."""
+        epsilon, slots = self.exploration.epsilon, ranking.request.k
+        if epsilon <= 0.0:
+            return np.ones(min(slots, len(scores)))
+        agreeing = agreement(ranking.order, ranking.greedy)
+        return slot_propensities(self.exploration.utilities(scores), agreeing, epsilon, slots)

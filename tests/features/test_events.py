@@ -198,3 +198,24 @@ def test_a_text_of_4096_emoji_and_ids_with_separators_pass() -> None:
     event = decode_event(line(text="🦜" * 4096, user="a:b\x00c\n", target="image:4:2"))
     assert decode_event(encode_event(event)) == event
     assert b"\n" not in encode_event(event)
+
+
+PRINTED_KEYS = {
+    "action": "action fields",
+    "user": "user fields",
+    "interaction": "user session type action target text fields",
+    "ranking": "user session context items pool features seen_offset traffic versions degraded",
+    "feedback": "ranking user type action target value",
+    "forget": "user",
+}
+
+
+@pytest.mark.parametrize("kind", PRINTED_KEYS)
+def test_a_line_has_every_printed_key_even_where_there_is_nothing_to_say(kind: str) -> None:
+    written = json.loads(encode_event(decode_event(line(kind))))
+    assert {"event", "id", "time", *PRINTED_KEYS[kind].split()} <= written.keys()
+
+
+def test_an_item_has_every_printed_key() -> None:
+    written = json.loads(encode_event(decode_event(line("ranking", items=[{"action": "a", "position": 1}]))))
+    assert written["items"] == [{"action": "a", "target": None, "position": 1, "score": None, "propensity": None}]

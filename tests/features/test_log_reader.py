@@ -36,7 +36,7 @@ def event(number: int) -> Event:
     return InteractionEvent(id=f"e{number}", time=NOON, user="u", type="opened")
 
 
-def fill(logdir: Path, events: Sequence[Event], segment_bytes: int = 200) -> None:
+def fill(logdir: Path, events: Sequence[Event], segment_bytes: int = 350) -> None:
     with LogWriter.open(logdir, segment_bytes=segment_bytes) as writer:
         for one in events:
             writer.append([encode_event(one)])
@@ -148,7 +148,7 @@ def test_a_new_log_has_no_events(tmp_path: Path) -> None:
 
 
 def test_a_tail_reads_each_line_once_across_rotations(tmp_path: Path) -> None:
-    with LogWriter.open(tmp_path, segment_bytes=200) as writer:
+    with LogWriter.open(tmp_path, segment_bytes=350) as writer:
         tail = LogTail(tmp_path)
         assert tail.read(10) == []
         read: list[tuple[int, Event]] = []

@@ -14,6 +14,7 @@ import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 from ranker.inference.engine import Engine, EngineError, Rejected, open_engine
@@ -99,7 +100,8 @@ async def _engine(options: Namespace, model: Sleeping) -> EngineServer:
 
 
 async def _serve(options: Namespace) -> None:
-    model = Sleeping(options.sleep_ms)
+    log = options.model_log.open("ab", buffering=0) if options.model_log is not None else None
+    model = Sleeping(options.sleep_ms, log=log)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -145,6 +147,7 @@ def main() -> None:
     parser.add_argument("--sleep-ms", type=float, default=1.0)
     parser.add_argument("--window-ms", type=float, default=0.0, help="of the floor")
     parser.add_argument("--most", type=int, default=16, help="requests of a batch")
+    parser.add_argument("--model-log", type=Path, help="one record a batch is appended to it")
     parser.add_argument("--until-stdin-ends", action="store_true")
     options = parser.parse_args()
     sys.setswitchinterval(SWITCH_S)

@@ -45,6 +45,11 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(percentile(values, 0.5), min(values), max(values))
 
 
+def ratio(values: Sequence[float], base: Sequence[float]) -> Spread:
+    """Of interleaved rounds, each to its own."""
+    return spread([value / max(other, 1e-9) for value, other in zip(values, base, strict=True)])
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """The smallest value that so large a share does not exceed; NaN of none."""
     if not values:

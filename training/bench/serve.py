@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from training.bench.figures import Spread, growth, latencies, plain, spread
+from training.bench.figures import growth, latencies, plain, ratio, spread
 from training.bench.grow import GROWTHS, Reach
 from training.bench.load import ID_MARK, Report
 from training.bench.material import Size, prepare
@@ -34,7 +34,7 @@ class Plan:
         grow: up to where costs are followed; None follows none.
     """
 
-    size: Size = Size()
+    size: Size = field(default_factory=Size)
     candidates: int = 50
     rounds: int = 5
     closed_s: float = 3.0
@@ -160,11 +160,6 @@ class ServeBench:
 def _goodput(run: Any) -> float:
     found: float = run.goodput
     return found
-
-
-def ratio(values: list[float], base: list[float]) -> Spread:
-    """Of interleaved rounds."""
-    return spread([value / max(other, 1e-9) for value, other in zip(values, base, strict=True)])
 
 
 def machine() -> dict[str, Any]:

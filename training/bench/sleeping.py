@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 import numpy as np
 
@@ -22,12 +24,14 @@ class Sleeping:
     Args:
         batches: the size of each batch that ran, for reports, and
         took_s: how long they slept in truth, which is more than they were told to.
+        log: gets a record a batch, (Unix seconds as a double, size as an unsigned int), for other load generators.
     """
 
     sleep_ms: float
     shards: Sequence[ShardKey] = ()
     batches: list[int] = field(default_factory=list)
     took_s: float = 0.0
+    log: BinaryIO | None = None
 
     def compute(self, rows: Sequence[Numbers]) -> list[float]:
         """The sums."""
@@ -36,6 +40,8 @@ class Sleeping:
         time.sleep(self.sleep_ms / 1000.0)
         self.took_s += time.perf_counter() - started_s
         self.batches.append(len(rows))
+        if self.log is not None:
+            self.log.write(struct.pack("<dI", time.time(), len(rows)))
         sums: list[float] = numbers.sum(axis=-1).tolist()
         return sums
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -113,5 +114,5 @@ def _lines(file: BinaryIO, path: Path, report: ImportReport) -> Iterator[tuple[i
             report.skip("too_long", path, number, f"the line has more than {MAX_LINE_BYTES} bytes")
             while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
                 pass
-        elif stripped := line.strip():
+        elif stripped := (line.removeprefix(BOM_UTF8) if number == 1 else line).strip():
             yield number, stripped

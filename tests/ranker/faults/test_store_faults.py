@@ -182,7 +182,7 @@ def test_of_thousands_under_all_faults_at_most_one_in_a_thousand_is_late(
             load = await story(case, tmp_path / str(number), server, 6.0, 100.0)
             late, answers = late + load.late, answers + len(load.answers)
         print(f"{late} of {answers} ended after their budget of {BUDGET_MS:g} ms")
-        assert answers > 4000
+        assert answers > 2000
         assert late <= answers / 1000, f"{late} of {answers}"
 
     run(work(), limit_s=300.0)

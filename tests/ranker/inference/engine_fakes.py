@@ -9,7 +9,7 @@ from typing import Any
 
 from ranker.inference.batch_run import BatchRun, Work
 from ranker.inference.device import Ended
-from ranker.inference.engine import Engine, EngineConfig, Surroundings
+from ranker.inference.engine import Engine, EngineConfig, Holdings, Surroundings
 from ranker.inference.model import Member, NoHold
 from ranker.inference.pool import MemoryPool
 from ranker.inference.request import Request
@@ -65,13 +65,14 @@ class ManualTime:
 
 
 class ManualDevice:
-    """Runs a batch when told to; `clock` is moved by the test."""
+    """Runs a batch when told to, and begins it `lag_ms` after it was told; `clock` is moved by the test."""
 
     def __init__(self, workspaces: Workspaces, clock: Callable[[], float]) -> None:
         self.workspaces = workspaces
         self.clock = clock
         self.begun: list[Work] = []
         self.closed = False
+        self.lag_ms = 0.0
         self._pending: tuple[Work, Ended] | None = None
 
     def start(self, work: Work, ended: Ended) -> None:
@@ -91,7 +92,7 @@ class ManualDevice:
         assert self._pending is not None, "nothing runs"
         (work, ended), self._pending = self._pending, None
         outcome = BatchRun(work, self.workspaces, self.clock).run()
-        outcome.took_ms = self.clock() - work.started_ms
+        outcome.begun_ms = work.started_ms + self.lag_ms
         ended(work, outcome)
         await turns()
 
@@ -186,7 +187,7 @@ async def staged(
     time, pool = ManualTime(), MemoryPool(1 << 16)
     device = ManualDevice(Workspaces(pool, 4096), time.clock)
     around = Surroundings(time.clock, time.later)
-    engine = Engine(Scheduler(config), device, cache, limits, around)
+    engine = Engine(Scheduler(config), device, Holdings(cache, pool), limits, around)
     model = model if model is not None else Echo()
     await engine.load("m@1", model, cost_ms=(10.0, 0.0))
     return Stage(engine, device, time, model, pool)

@@ -587,6 +587,7 @@ def test_the_figures_are_plain_and_add_up() -> None:
         assert figures["answered"] + figures["failed"] + figures["left"] + sum(figures["rejections"].values()) == 9
         assert figures["rejections"] == {"deadline": 1} and figures["late_share"] == 0
         assert figures["queued"] == {"premium": 0, "normal": 0, "shadow": 0}
+        assert figures["pool"]["used_bytes"] == 4096 and figures["shards"] is None
         assert figures["batch_requests"]["max"] == 8 and figures["versions"] == {"m@1": "serving"}
 
     run(test())
