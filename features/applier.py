@@ -1,6 +1,7 @@
-"""Takes durable events of the log into the store, in the order of their offsets, one batch at a time.
+"""Takes the events of the log into the store, in the order of their offsets, one batch at a time.
 
-What the store holds is never guessed: each batch reads the store's own offset and generation with its
+It follows what is written, durable or not: a store that a power cut left ahead of the log is found out by
+its marks. What the store holds is never guessed: each batch reads the store's own offset and generation with its
 rows, and a store that is empty, behind, or ahead is taken over anew (`store_marks`) or filled anew
 (`rebuild`). Between `apply` and `seal` nothing is awaited, so a request never sees half a batch.
 """
@@ -52,7 +53,7 @@ class Applier:
 
     Args:
         logdir: where the log is.
-        durable: offset below which the log survives a power loss.
+        written: the writer's `end`: everything below was appended whole.
         monotonic_ms: for the lag.
         new_generation: names for what a store holds after a rebuild.
         filling: while a store is filled from the log, how many events have been replayed.
@@ -61,7 +62,7 @@ class Applier:
     def __init__(
         self,
         logdir: Path,
-        durable: Callable[[], int],
+        written: Callable[[], int],
         store: FeatureStore,
         *,
         monotonic_ms: Callable[[], float],
@@ -70,7 +71,7 @@ class Applier:
     ) -> None:
         self.counts = ApplierCounts()
         self.filling = 0
-        self._logdir, self._durable, self._store = logdir, durable, store
+        self._logdir, self._written, self._store = logdir, written, store
         self._monotonic_ms, self._new_generation = monotonic_ms, new_generation
         self._settings = settings or ApplierSettings()
         self._at: _Position | None = None
@@ -102,14 +103,14 @@ class Applier:
         return self._at.state.skipped if self._at is not None else Counter()
 
     def lag_ms(self) -> float:
-        """Age of the oldest durable event that is not yet in effect."""
+        """Age of the oldest event that is not yet in effect."""
         now_ms = self._monotonic_ms()
-        self._lag.durable(self._durable(), now_ms)
+        self._lag.written(self._written(), now_ms)
         return self._lag.lag_ms(now_ms)
 
     def notify(self) -> None:
-        """Says that more events are durable."""
-        self._lag.durable(self._durable(), self._monotonic_ms())
+        """Says that there are more events, and somebody waits for them."""
+        self._lag.written(self._written(), self._monotonic_ms())
         self._woken.set()
 
     def suspect(self) -> None:
@@ -118,7 +119,7 @@ class Applier:
         self._woken.set()
 
     async def recover(self, progress: Progress | None = None) -> None:
-        """Start-up: makes the store hold the effects of what is durable now.
+        """Start-up: makes the store hold the effects of what is written now.
 
         Raises:
             StoreError: the store does not answer.
@@ -143,11 +144,11 @@ class Applier:
                 delay_s = self._settings.back_off_s[0]
             except StoreLost as error:
                 self._failed(error, "the store is taken over anew: %s")
-                delay_s = await self._back_off(delay_s)
+                delay_s = await back_off(delay_s, self._settings)
             except StoreError as error:
                 self.counts.retries += 1
                 self.counts.last_error = str(error)
-                delay_s = await self._back_off(delay_s)
+                delay_s = await back_off(delay_s, self._settings)
             except Exception as error:
                 # Half a batch may be in memory, or rows be unreadable, so nothing of it is kept.
                 self.counts.crashes += 1
@@ -155,7 +156,7 @@ class Applier:
                 self._failed(
                     error, "the applier failed and starts again: %s", trace=not isinstance(error, FeatureError)
                 )
-                delay_s = await self._back_off(delay_s)
+                delay_s = await back_off(delay_s, self._settings)
 
     async def wait_applied(self, offset: int, timeout_s: float) -> bool:
         """Whether everything below `offset` came to be in effect within the time."""
@@ -195,23 +196,28 @@ class Applier:
         if self._suspected:
             await self._check()
         if await self.step():
-            assert self._at is not None
-            caught_up = self._at.held.applied == self._durable()
+            caught_up = self.applied == self._written()
             # A store in this process never lets go of the loop by itself.
             await asyncio.sleep(self._settings.pause_s if caught_up else 0.0)
+            if caught_up:
+                await self._sleep(self._settings.gather_s)
             return
         await self._idle()
+
+    async def _sleep(self, limit_s: float) -> None:
+        """Until it is woken, but not longer than this."""
+        with contextlib.suppress(TimeoutError):
+            # Not wait_for: until Python 3.12 that may take a cancellation for an answer.
+            async with asyncio.timeout(limit_s):
+                await self._woken.wait()
+        self._woken.clear()
 
     async def _idle(self) -> None:
         """Waits for more; looks at the store now and then."""
         started_s = asyncio.get_running_loop().time()
         self._woken.clear()
-        while self._durable() <= self.applied and not self._suspected:
-            with contextlib.suppress(TimeoutError):
-                # Not wait_for: until Python 3.12 that may take a cancellation for an answer.
-                async with asyncio.timeout(self._settings.poll_s):
-                    await self._woken.wait()
-            self._woken.clear()
+        while self._written() <= self.applied and not self._suspected:
+            await self._sleep(self._settings.poll_s)
             if asyncio.get_running_loop().time() - started_s >= self._settings.check_s:
                 self._suspected = True
 
@@ -221,7 +227,7 @@ class Applier:
         self._suspected = False
 
     async def _take_over(self, progress: Progress | None) -> None:
-        end = self._durable()
+        end = self._written()
         snapshot = await self._store.read(MARKS, self._settings.read_timeout_ms)
         if not self._spoiled and is_filled_from(snapshot, self._logdir, end):
             assert snapshot.applied is not None and snapshot.rows[0] is not None
@@ -260,7 +266,7 @@ class Applier:
 
     def _next_batch(self, at: _Position) -> _Batch | None:
         if at.waiting is None:
-            events = at.tail.read(self._settings.batch_events, self._durable())
+            events = at.tail.read(self._settings.batch_events, self._written())
             if at.tail.offset == at.held.applied:
                 return None
             at.waiting = _Batch(events, at.tail.offset)
@@ -281,9 +287,6 @@ class Applier:
         self.counts.last_error = str(error) or type(error).__name__
         _log.warning(message, self.counts.last_error, exc_info=error if trace else None)
         self._let_go()
-
-    async def _back_off(self, delay_s: float) -> float:
-        return await back_off(delay_s, self._settings)
 
 
 def _applied(state: State, batch: _Batch, rowset: RowSet) -> Commit:

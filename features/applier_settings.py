@@ -10,7 +10,8 @@ class ApplierSettings:
     """Args:
     batch_events: most events of a batch: applying them takes about 2 ms, in which no request runs.
     pause_s: wait after a batch that was not full, so that the next is worth its exchange.
-    poll_s: how often an idle applier looks for durable events that nobody told it of.
+    gather_s: how much longer events that nobody waits for gather after it.
+    poll_s: how often an idle applier looks for events that nobody told it of.
     check_s: how often an idle applier makes sure that the store is still what it was.
     back_off_s: first and longest wait after a failure.
     read_timeout_ms: of the reads of a batch; no request waits for them.
@@ -18,6 +19,7 @@ class ApplierSettings:
 
     batch_events: int = 12
     pause_s: float = 0.005
+    gather_s: float = 0.02
     poll_s: float = 0.05
     check_s: float = 1.0
     back_off_s: tuple[float, float] = (0.02, 1.0)

@@ -65,7 +65,9 @@ class CounterTable:
     def credit(self, kind: str, actions: Iterable[str], time_s: float) -> None:
         """Adds one outcome of `kind` (a key of KINDS) to each action's cell."""
         for action in actions:
-            slot = self._slot(action)
+            slot = self.slots.get(action)
+            if slot is None:
+                slot = self._slot(action)
             self.values[slot] = _credited(kind, self.values[slot].tolist(), time_s)
 
     def victim(self, action: str) -> str | None:

@@ -2,7 +2,8 @@
 
 The log is the truth, and a store found empty is filled again from it. Given a SnapshotFolder, the server
 writes a snapshot there now and then and when it is closed, and the next one starts from it; without one it
-keeps nothing on disk. A server that dies is started again at the same address (`server_guard`).
+keeps nothing on disk. A server that dies is started again at the same address (`server_guard`), and so is
+a guard that dies, for as long as somebody keeps it (`server_keeper`).
 Its memory is limited and nothing is evicted (`noeviction`): a row that vanished silently would make a
 known user look new and break replay, while a refused write is an error that the applier reports, and
 reads go on.
@@ -17,9 +18,11 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
+import threading
 import time
 import weakref
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
@@ -28,15 +31,17 @@ from features.circuit import Circuit
 from features.errors import StoreUnavailable
 from features.redis_store import RedisStore, SlowLimits
 from features.server_binary import find_server
+from features.server_folder import arguments_for, make_private, new_folder
+from features.server_keeper import keep
 from features.store_layout import Layout
 from features.store_snapshots import SnapshotFolder
 
 GUARD = Path(__file__).with_name("server_guard.py")
-MAX_SOCKET_PATH = 100
-"""Bytes; the kernel's limit is 104 to 108."""
-
 SAVE_S = 60.0
 """How long a server that is closed may take to write its snapshot."""
+
+Spawn = Callable[[BinaryIO], subprocess.Popen[bytes]]
+"""Starts a guard with its server, both printing into the file."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,9 +52,11 @@ class EmbeddedServer:
     The process that starts it must live on: a child that it forks does not keep the server alive.
     """
 
-    def __init__(self, folder: Path, guard: subprocess.Popen[bytes], snapshots: SnapshotFolder | None = None) -> None:
-        self._guard = guard
+    def __init__(self, folder: Path, spawn: Spawn, log: BinaryIO, snapshots: SnapshotFolder | None = None) -> None:
+        self._spawn = spawn
+        self._guard = guard = spawn(log)
         self._snapshots = snapshots
+        self._changing = threading.Lock()
         self.socket_path = folder / "s"
         self.url = f"unix://{quote(str(self.socket_path))}"
         self._stop = weakref.finalize(self, _end, guard, folder, os.getpid())
@@ -88,10 +95,11 @@ class EmbeddedServer:
 
     @classmethod
     def _launch(cls, server: Path, max_memory_mb: int, start_s: float, kept: SnapshotFolder | None) -> EmbeddedServer:
-        folder = _private_folder()
+        folder = new_folder()
         with (folder / "log").open("a+b") as log:
             try:
-                running = cls(folder, _spawn(server, folder, _arguments(folder, max_memory_mb, kept), log, kept), kept)
+                spawn = partial(_spawn, server, folder, arguments_for(folder, max_memory_mb, kept), kept)
+                running = cls(folder, spawn, log, kept)
             except OSError as error:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise StoreUnavailable(f"the embedded store's server {server} cannot be run: {error}") from error
@@ -109,9 +117,46 @@ class EmbeddedServer:
 
     def close(self) -> None:
         """Lets the server write its snapshot, ends it and removes its folder; a second call does nothing."""
-        if self._snapshots is not None and self._stop.alive and self.running:
-            self._save(self._snapshots)
-        self._stop()
+        with self._changing:
+            if self._snapshots is not None and self._stop.alive and self.running:
+                self._save(self._snapshots)
+            self._stop()
+
+    def restart(self, start_s: float = 10.0) -> bool:
+        """Starts guard and server again at the same address; False when they run, or it was closed.
+
+        Raises:
+            StoreUnavailable: they did not start; the next call tries again, without the snapshot.
+        """
+        with self._changing:
+            if self.running or not self._stop.alive:
+                return False
+            folder = self.socket_path.parent
+            try:
+                # Without PR_SET_PDEATHSIG the server outlives its guard.
+                with contextlib.suppress(OSError):
+                    self.ask("SHUTDOWN NOSAVE", 1.0)
+                self._begin_again(folder, start_s)
+            except (OSError, StoreUnavailable) as error:
+                if self._snapshots is not None and isinstance(error, StoreUnavailable):
+                    self._snapshots.set_aside(str(error))
+                raise StoreUnavailable(f"the embedded store cannot be started again: {error}") from error
+            return True
+
+    def _begin_again(self, folder: Path, start_s: float) -> None:
+        make_private(folder)
+        assert self._guard.stdin is not None
+        with contextlib.suppress(OSError):
+            self._guard.stdin.close()
+        with (folder / "log").open("a+b") as log:
+            self._guard = guard = self._spawn(log)
+            self._stop.detach()
+            self._stop = weakref.finalize(self, _end, guard, folder, os.getpid())
+            try:
+                self._wait(start_s, log)
+            except BaseException:
+                _end(guard, folder, os.getpid())
+                raise
 
     def ask(self, command: str, timeout_s: float = 5.0) -> bytes:
         """The server's raw answer to one command without blanks in its arguments; empty when it ended over it.
@@ -182,8 +227,9 @@ def open_embedded_store(
     if snapshots is not None:
         _drop_strangers(server, Layout(prefix), snapshots)
     return RedisStore.connect(
-        server.url, prefix=prefix, timeout_ms=timeout_ms, circuit=circuit, slow=slow, on_close=server.close
-    )
+        server.url, prefix=prefix, timeout_ms=timeout_ms, circuit=circuit, slow=slow, on_close=server.close,
+        keep=partial(keep, server),
+    )  # fmt: skip
 
 
 def _drop_strangers(server: EmbeddedServer, layout: Layout, snapshots: SnapshotFolder) -> None:
@@ -199,16 +245,6 @@ def _drop_strangers(server: EmbeddedServer, layout: Layout, snapshots: SnapshotF
         raise StoreUnavailable(f"the embedded store did not answer: {error}") from error
 
 
-def _private_folder() -> Path:
-    """A fresh folder that only this user can enter, with a path short enough for a socket."""
-    for parent in (None, "/tmp"):
-        folder = Path(tempfile.mkdtemp(prefix="na-", dir=parent))
-        if len(os.fsencode(folder / "s")) <= MAX_SOCKET_PATH:
-            return folder
-        folder.rmdir()
-    raise StoreUnavailable(f"the path of {tempfile.gettempdir()!r} and of '/tmp' is too long for a unix socket")
-
-
 def _printed(log: BinaryIO) -> str:
     """The end of what the server wrote; the file may be unlinked by now, and the server shares its position."""
     printed = os.pread(log.fileno(), 1 << 20, 0).decode(errors="replace").strip()
@@ -216,7 +252,7 @@ def _printed(log: BinaryIO) -> str:
 
 
 def _spawn(
-    server: Path, folder: Path, arguments: list[str], log: BinaryIO, kept: SnapshotFolder | None
+    server: Path, folder: Path, arguments: list[str], kept: SnapshotFolder | None, log: BinaryIO
 ) -> subprocess.Popen[bytes]:
     snapshot = str(kept.file) if kept is not None else ""
     guard = [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(folder), snapshot]
@@ -228,26 +264,6 @@ def _spawn(
         cwd="/",
         start_new_session=True,  # so that Ctrl-C does not reach it
     )
-
-
-def _arguments(folder: Path, max_memory_mb: int, kept: SnapshotFolder | None) -> list[str]:
-    options = {
-        "port": "0",
-        "unixsocket": str(folder / "s"),
-        "unixsocketperm": "700",
-        "dir": str(folder if kept is None else kept.path),
-        "dbfilename": "none.rdb" if kept is None else kept.file.name,
-        "save": "" if kept is None else f"{kept.save_every_s} 1",
-        # A full disk costs the next start some time, and nothing now: the log is the truth.
-        "stop-writes-on-bgsave-error": "no",
-        "appendonly": "no",
-        "maxmemory": f"{max_memory_mb}mb",
-        "maxmemory-policy": "noeviction",
-        "databases": "1",
-        "loglevel": "warning",
-        "daemonize": "no",
-    }
-    return [argument for name, value in options.items() for argument in (f"--{name}", value)]
 
 
 def _answer(path: Path) -> bytes:

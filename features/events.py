@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -21,6 +21,8 @@ MAX_DEPTH = 64
 """Arrays and objects inside one another in free `fields`, their own object counted."""
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1
 """Integers in free `fields`: what a packed row can hold."""
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Text = Annotated[str, msgspec.Meta(max_length=MAX_STRING)]
@@ -124,9 +126,14 @@ class RankedItem(msgspec.Struct, frozen=True, kw_only=True):
 class RankingEvent(_Base, frozen=True, tag="ranking", kw_only=True):
     """One decision: the list offered, and all that is needed to judge it later.
 
-    `pool` has (action, target, score) of every candidate that reached explore; `features` is base64 of
+    `pool` has (action, target, score) of every candidate that reached the draw; `features` is base64 of
     little-endian float32 [pool, columns], on explore traffic only; `seen_offset` is the number of log
     events whose effect the features had read (so the state after offsets 0 … seen_offset-1).
+
+    `withheld` has (position, action, target, score) of what was scored but removed before the draw: put back
+    at their positions they give the scored set (`features.scored`), in whose company the vectors were made.
+    `deleted` has rows of the pool removed after the draw: propensities are over the others. The greedy order
+    is by score; `greedy` has it as rows of the pool, on explore traffic where scores are equal.
     """
 
     user: Id
@@ -134,6 +141,9 @@ class RankingEvent(_Base, frozen=True, tag="ranking", kw_only=True):
     context: Context = Context()
     items: Annotated[list[RankedItem], msgspec.Meta(max_length=MAX_CANDIDATES)] = []
     pool: list[tuple[str, str | None, float]] | None = None
+    withheld: list[tuple[Annotated[int, msgspec.Meta(ge=0)], str, str | None, float]] = []
+    deleted: list[Annotated[int, msgspec.Meta(ge=0)]] = []
+    greedy: list[Annotated[int, msgspec.Meta(ge=0)]] = []
     features: str | None = None
     seen_offset: Annotated[int, msgspec.Meta(ge=0)] | None = None
     traffic: str = "live"
@@ -208,12 +218,24 @@ def decode_event(line: bytes | str) -> Event:
 
 def encode_event(event: Event) -> bytes:
     """One line of the log, without the newline; `decode_event` gives the event back."""
-    fields = msgspec.to_builtins(event, builtin_types=(datetime,))
     if isinstance(event, RankingEvent):
-        # Its lists are long, and by their types they hold no times.
-        fields.update({name: _with_text_times(fields[name]) for name in ("time", "context") if name in fields})
-        return _encoder.encode(fields)
+        # Every request writes one: its few times become text, and the encoder does the rest by itself.
+        return _encoder.encode(_texted(event, context=_texted_context(event.context)))
+    fields = msgspec.to_builtins(event, builtin_types=(datetime,))
     return _encoder.encode(_with_text_times(fields))
+
+
+def _texted(value: T, **changes: Any) -> T:
+    """The struct, its `time` as the log writes it, and other changes."""
+    time = getattr(value, "time", None)
+    return msgspec.structs.replace(value, time=time and format_time(time), **changes)
+
+
+def _texted_context(context: Context) -> Context:
+    """Its own time and those of its entities; free fields come from JSON, which has none."""
+    if any(entity.time is not None for entity in context.entities):
+        return _texted(context, entities=[_texted(entity) for entity in context.entities])
+    return _texted(context) if context.time is not None else context
 
 
 def _with_text_times(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How long what is durable has been waiting to be applied."""
+"""How long what is written has been waiting to be applied."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ MAX_OBSERVATIONS = 4096
 
 
 class LagMeter:
-    """Sans I/O: it is told what was seen durable and what is applied, and when.
+    """Sans I/O: it is told what was seen written and what is applied, and when.
 
-    The age is that of the oldest durable event not yet applied, to the precision of the observations.
+    The age is that of the oldest event not yet applied, to the precision of the observations.
     """
 
     def __init__(self) -> None:
         self._seen: deque[tuple[int, float]] = deque()
         self._applied = 0
 
-    def durable(self, offset: int, now_ms: float) -> None:
-        """Says that everything below `offset` is durable at a monotonic instant."""
+    def written(self, offset: int, now_ms: float) -> None:
+        """Says that everything below `offset` was written by a monotonic instant."""
         if offset <= (self._seen[-1][0] if self._seen else self._applied):
             return
         if len(self._seen) < MAX_OBSERVATIONS:

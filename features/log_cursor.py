@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
@@ -108,20 +109,24 @@ class LineCursor:
         if start < self._first:
             self._report("segment_gap", f"offsets {start} to {self._first - 1} are missing before the first segment")
 
-    def next_line(self) -> RawLine | None:
+    def next_line(self, stop: int | None = None) -> RawLine | None:
         """The next line that is not blank, or None where no complete line follows as yet.
+
+        Args:
+            stop: lines from this offset on are not looked at.
 
         Raises:
             LogError: the file cannot be read, or shrank below what was read already.
         """
         try:
-            while True:
+            while stop is None or self.offset < stop:
                 line = self._read_line()
                 if line is None:
                     if not self._advance():
                         return None
                 elif line.strip() and self.offset > self._start:
                     return RawLine(self.offset - 1, line, self._path, self._number)
+            return None
         except OSError as error:
             raise LogError(f"{self._path} cannot be read: {error.strerror or error}") from error
 
@@ -129,6 +134,13 @@ class LineCursor:
     def offset(self) -> int:
         """Offset of the line that comes next."""
         return self._first + self._number
+
+    def drop_read_ahead(self) -> None:
+        """Forgets bytes that were read ahead: a writer may have cut them off again and written others."""
+        if self._file is not None:
+            # Only a seek from the end empties the buffer.
+            self._file.seek(0, os.SEEK_END)
+            self._file.seek(self._position)
 
     def report_torn_tail(self) -> None:
         """Reports bytes after the last complete line, if any: unfinished, or still being written."""

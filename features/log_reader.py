@@ -105,30 +105,32 @@ class LogTail:
         self.problems = Problems()
         self._start = start
         self._cursor = LineCursor(logdir, start, partition, self.problems)
-        self._held: RawLine | None = None
+        self._stop: int | None = None
 
     @property
     def offset(self) -> int:
         """Everything below has been read: events handed out, and blank or unusable lines passed over."""
-        return max(self._held.offset if self._held is not None else self._cursor.offset, self._start)
+        return max(self._cursor.offset, self._start)
 
     def read(self, max_events: int, stop: int | None = None) -> list[tuple[int, Event]]:
         """Events that are complete by now, with their offsets; an empty list says that nothing more is there.
 
         Args:
             max_events: at most this many.
-            stop: only lines below this offset, such as the writer's `end` or `durable`.
+            stop: only lines below this offset, such as the writer's `end` or `durable`. What lies beyond may
+                be half of a write that is cut back, so it is not kept for the next call either.
 
         Raises:
             LogError: the log cannot be read, or lines that were read already are gone.
         """
         events: list[tuple[int, Event]] = []
+        if stop != self._stop:
+            self._cursor.drop_read_ahead()
+            self._stop = stop
         while len(events) < max_events:
-            raw = self._held if self._held is not None else self._cursor.next_line()
-            if raw is None or (stop is not None and raw.offset >= stop):
-                self._held = raw
+            raw = self._cursor.next_line(stop)
+            if raw is None:
                 break
-            self._held = None
             event = decode_line(raw, self.problems)
             if event is not None:
                 events.append((raw.offset, event))

@@ -64,6 +64,7 @@ class RedisStore:
         self._slow = slow
         self._clock = clock
         self._on_close = on_close
+        self._keep: Callable[[StoreHealth], Awaitable[None]] | None = None
         self.circuit = circuit
         self.health = StoreHealth(circuit)
 
@@ -79,6 +80,7 @@ class RedisStore:
         connections: int = 8,
         clock: Callable[[], float] = time.monotonic,
         on_close: Callable[[], None] | None = None,
+        keep: Callable[[StoreHealth], Awaitable[None]] | None = None,
     ) -> RedisStore:
         """A store at `url`; its first call opens a connection (`ping` tells whether it can).
 
@@ -90,6 +92,7 @@ class RedisStore:
             connections: at most so many are used at a time; more calls wait within their time-out.
             clock: seconds, monotonic; for the circuit and latencies.
             on_close: called by `close` in a thread, after the connections have ended.
+            keep: brings a server of one's own back, until cancelled.
 
         Raises:
             StoreUnavailable: the URL cannot be used.
@@ -97,7 +100,9 @@ class RedisStore:
         """
         address, slow, layout = parse_store_url(url), slow or SlowLimits(), Layout(prefix)
         lanes = Lanes(_maker(address), _is_clean, connections, slow.connect_ms / 1000.0)
-        return cls(lanes, layout, address, timeout_ms, slow, circuit or Circuit(), clock, on_close)
+        store = cls(lanes, layout, address, timeout_ms, slow, circuit or Circuit(), clock, on_close)
+        store._keep = keep
+        return store
 
     def __repr__(self) -> str:
         return f"RedisStore({str(self._address)!r}, prefix={self._layout.prefix!r})"
@@ -151,6 +156,11 @@ class RedisStore:
     async def raw(self, sent: Sequence[Command], timeout_ms: float) -> list[Any]:
         """Sends commands as they are, in one go, past prefix and circuit: for measurements beside the service."""
         return await self._run("raw", lambda connection: exchange(connection, *sent), timeout_ms)
+
+    async def keep_server(self) -> None:
+        """Brings an embedded server back whenever it is gone for good, until cancelled; returns when it is not ours."""
+        if self._keep is not None:
+            await self._keep(self.health)
 
     async def close(self) -> None:
         """Ends the connections, and the server when it is embedded; every later call raises StoreUnavailable."""

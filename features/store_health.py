@@ -19,6 +19,7 @@ class StoreHealth:
         timeouts: calls that were not answered in time.
         failures: calls that failed otherwise.
         refused: calls that the open circuit refused at once.
+        restarts: how often an embedded server had to be started again with its guard.
         last_error: text of the latest time-out or failure of any operation; never holds a password.
         read_ms: how long the last reads took that were answered, in ms, oldest first.
     """
@@ -28,6 +29,7 @@ class StoreHealth:
     timeouts: int = 0
     failures: int = 0
     refused: int = 0
+    restarts: int = 0
     last_error: str | None = None
     read_ms: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_LATENCIES))
 

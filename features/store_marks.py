@@ -66,7 +66,7 @@ def is_filled_from(snapshot: Snapshot, logdir: Path, end: int) -> bool:
 
     Args:
         snapshot: of MARKS.
-        end: number of durable events.
+        end: number of events that the log has.
     """
     generation, last = snapshot.rows
     if snapshot.applied is None or generation is None or snapshot.applied > end:

@@ -19,11 +19,18 @@ from ranker.errors import Overloaded
 from ranker.pipeline import deadline_ms
 from ranker.types import DEFAULT_BUDGETS_MS, RankRequest
 
-AT_ONCE = 4
+AT_ONCE = 3
 MOST_WAITING = 64
+WAIT_SHARE = 0.5
+"""Of its budget, what a request may spend waiting for its turn: the rest is for the ranking, and for the way to us and
+back, which our clock does not see."""
+
 FIRST_GUESS_MS = 1.0
 LEARNED_SHARE = 0.05
 """Weight of the latest observation in how long a ranking keeps the others waiting."""
+LONGEST_GAP = 8.0
+"""A gap counts as so many times the usual one at most: what stalls the process says little about the next ranking."""
+LEAST_EACH_MS = 0.05
 
 _Waiter = tuple[float, int, "asyncio.Future[None]"]
 
@@ -66,7 +73,7 @@ class Admission:
             return
         due_ms = deadline_ms(request, arrived_ms, self.budgets_ms)
         ahead = len(self._queue) + self._running + 1
-        if self.clock.monotonic_ms() + ahead * self.each_ms > due_ms:
+        if self.clock.monotonic_ms() + ahead * self.each_ms > arrived_ms + WAIT_SHARE * (due_ms - arrived_ms):
             raise self._refusal(f"{ahead - 1} requests are ahead, each takes {self.each_ms:.1f} ms")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._queue, (due_ms, next(self._numbers), turn))
@@ -81,12 +88,22 @@ class Admission:
         """Ends a turn and gives the next one."""
         self._running -= 1
         now_ms = self.clock.monotonic_ms()
-        if self._left_ms is not None:
-            self.each_ms += LEARNED_SHARE * (now_ms - self._left_ms - self.each_ms)
+        self._learn(now_ms)
         while self._queue and self._running < self.at_once:
             self._call_in(*heapq.heappop(self._queue)[::2], now_ms)
-        # Only while others wait does the gap between two answers say how long one takes.
-        self._left_ms = now_ms if self._queue else None
+        self._left_ms = now_ms if self._running else None
+
+    def _learn(self, now_ms: float) -> None:
+        """From the gap between two answers with somebody running all the while.
+
+        While others wait it is what one ranking takes; else it is at most that, so that one stall, after which
+        nobody is let in to wait, is forgotten too.
+        """
+        if self._left_ms is None:
+            return
+        gap_ms = min(now_ms - self._left_ms, LONGEST_GAP * self.each_ms)
+        if self._queue or gap_ms < self.each_ms:
+            self.each_ms = max(LEAST_EACH_MS, self.each_ms + LEARNED_SHARE * (gap_ms - self.each_ms))
 
     def _call_in(self, due_ms: float, turn: asyncio.Future[None], now_ms: float) -> None:
         if turn.done():

@@ -42,6 +42,7 @@ from ranker.opening import (
     open_store,
     reach,
 )
+from ranker.own_writes import OwnWrites
 from ranker.pipeline import Pipeline
 from ranker.policy_config import PolicyConfig
 from ranker.propensity import Exploration
@@ -146,6 +147,7 @@ class _Opened:
     recent: RecentIds
     store: FeatureStore
     applier: Applier
+    own: OwnWrites
 
 
 async def build(config: ServeConfig, policy: PolicyConfig, around: Surroundings | None = None) -> Running:
@@ -182,15 +184,14 @@ async def _open(config: ServeConfig, policy: PolicyConfig, around: Surroundings,
         keep_catalogue(logdir, live, log)
     store = around.store
     if store is None:
-        store = await asyncio.to_thread(open_store, config)
-        stack.push_async_callback(store.close)
+        store = opened = await asyncio.to_thread(open_store, config)
+        stack.push_async_callback(opened.close)
+        stack.push_async_callback(_cancel, asyncio.create_task(opened.keep_server(), name="store keeper"))
     await reach(store, config.store)
-    applier = Applier(
-        logdir, lambda: log.durable, store, monotonic_ms=around.clock.monotonic_ms, settings=around.applier
-    )
+    applier = Applier(logdir, lambda: log.end, store, monotonic_ms=around.clock.monotonic_ms, settings=around.applier)
     stack.callback(applier.close)
     recent = recent_ids(last_lines(logdir, LOG_BYTES), log.end)
-    return _Opened(config, policy, around, log, live, recent, store, applier)
+    return _Opened(config, policy, around, log, live, recent, store, applier, OwnWrites(applier, log.end))
 
 
 async def _start(opened: _Opened, service: OnlineService, stack: AsyncExitStack) -> None:
@@ -198,7 +199,7 @@ async def _start(opened: _Opened, service: OnlineService, stack: AsyncExitStack)
     stack.push_async_callback(_cancel, task)
     if opened.around.actions and not len(opened.live.catalogue):
         await service.put_actions(opened.around.actions)
-    if not await opened.applier.wait_applied(opened.log.durable, opened.around.start_wait_s):
+    if not await opened.applier.wait_applied(opened.log.end, opened.around.start_wait_s):
         _log.warning("the store is still being filled from the log; until then rankings know no person")
     if opened.config.freeze_gc:
         gc.collect()
@@ -211,7 +212,13 @@ def _wire(
 ) -> tuple[Pipeline, OnlineService]:
     config, around, counter = opened.config, opened.around, DropCounter()
     reader = OnlineReader(opened.store, opened.applier, config.lag_limit_ms)
-    context = Context(reader, around.clock, config.store_timeout_ms, lambda: opened.applier.population.at())
+    context = Context(
+        reader,
+        around.clock,
+        config.store_timeout_ms,
+        lambda: opened.applier.population.at(),
+        opened.own.caught_up,
+    )
     compiled = CompiledCatalogue(opened.live.catalogue)
     safety = SafetyJudge(compiled, opened.policy.safety_classes, around.clock, scorer)
     freshness = FreshnessJudge(compiled, around.clock)
@@ -233,7 +240,7 @@ def _wire(
         counter,
     )
     recheck = Pipeline((context, LookAgain((safety, freshness))), around.clock, counter)
-    decisions = Decisions(pipeline, recheck, opened.log, opened.live, around.clock)
+    decisions = Decisions(pipeline, recheck, opened.log, opened.live, around.clock, opened.own.wrote)
     return pipeline, _service(opened, decisions, reader, watch, counter)
 
 
@@ -255,9 +262,9 @@ def _service(
     owners = Owners(
         decisions=decisions,
         answers=answers,
-        intake=Intake(log, store, clock.now_s, applier.notify, opened.recent),
-        catalogue=CatalogueDesk(opened.live, log, clock, new_id, applier.notify),
-        users=UserDesk(store, log, applier, answers, clock, new_id),
+        intake=Intake(log, store, clock.now_s, opened.own, opened.recent),
+        catalogue=CatalogueDesk(opened.live, log, clock, new_id, opened.own),
+        users=UserDesk(store, log, applier, answers, clock, new_id, opened.own),
         reader=reader,
         applier=applier,
         log=log,

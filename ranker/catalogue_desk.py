@@ -16,12 +16,16 @@ from features.log import LogWriter
 from ranker.clock import Clock
 from ranker.errors import InvalidRequest, NotFound
 from ranker.intake import append, durable
+from ranker.own_writes import OwnWrites
 
 CHANGES_PER_TURN = 250
 """So many changes are encoded before rankings get their turn."""
 
 MAX_ATTEMPTS = 4
 """So often a large change begins again when others change the catalogue meanwhile; the last time nobody can."""
+
+IN_EFFECT_S = 0.1
+"""So long a change that is durable is waited for to be in effect for features; rankings obey it before."""
 
 T = TypeVar("T")
 
@@ -41,14 +45,14 @@ class CatalogueDesk:
 
     Args:
         new_id: makes ids of events.
-        on_durable: called once more events are durable.
+        own: waits for what was written to be in effect.
     """
 
     live: LiveCatalogue
     log: LogWriter
     clock: Clock
     new_id: Callable[[], str]
-    on_durable: Callable[[], None]
+    own: OwnWrites
 
     async def put(self, specs: Mapping[str, ActionSpec], replace_all: bool) -> int:
         """Adds or replaces entries, and withdraws all others with `replace_all`; the number given.
@@ -106,8 +110,9 @@ class CatalogueDesk:
         first = append(self.log, [change.line for change in changes])
         for offset, change in enumerate(changes, first):
             self.live.put(offset, change.id, change.action, change.spec)
+        self.own.hurry()
         await durable(self.log, first + len(changes))
-        self.on_durable()
+        await self.own.passed(first + len(changes), IN_EFFECT_S)
 
 
 async def _with_pauses(changes: Sequence[T], pausing: bool) -> AsyncIterator[T]:

@@ -182,10 +182,16 @@ def _train(commands: Any) -> None:
     safety.add_argument("--labelled", type=Path, required=True, metavar="FILE", help='{"text": …, "unsafe": …} a line')
     safety.add_argument("--models", type=Path, metavar="MODELS", help="put it where the service finds it")
     safety.add_argument(
-        "--alpha", type=_share, default=0.005, metavar="SHARE", help="of unsafe texts that may pass (default %(default)s)"
+        "--alpha",
+        type=_share,
+        default=0.005,
+        metavar="SHARE",
+        help="of unsafe texts that may pass (default %(default)s)",
     )
     safety.add_argument(
-        "--allow-infeasible", action="store_true", help="put it there even if it can hold SHARE only by flagging everything"
+        "--allow-infeasible",
+        action="store_true",
+        help="put it there even if it can hold SHARE only by flagging everything",
     )
     _reports(safety)
 
@@ -194,8 +200,8 @@ def _evaluate(commands: Any) -> None:
     text = (
         "Replay a log and judge popularity, Markov, a linear text model, the priors and the light ranker on what "
         "came at or after DATE. Judges the newest version, active or not, unless --version names one. A version that "
-        "learned from the whole log leaves nothing to judge: hold the end back with `nextaction train light --until DATE`, "
-        "then evaluate."
+        "learned from the whole log leaves nothing to judge: hold the end back with "
+        "`nextaction train light --until DATE`, then evaluate."
     )
     evaluate = _add(commands, "evaluate", text, "evaluate")
     evaluate.add_argument("--log", type=Path, required=True, metavar="LOGDIR")

@@ -65,7 +65,8 @@ class Dimension:
             for code in set(codes[unjudged].tolist()):
                 table[code] = self._rule(self.conditions[code], value)
             verdicts = table[codes]
-        return verdicts == _HOLDS
+        held: Mask = verdicts == _HOLDS
+        return held
 
     def _table(self, value: Hashable) -> NDArray[np.int8]:
         table = self._verdicts.get(value)

@@ -51,6 +51,7 @@ class Decisions:
 
     Args:
         recheck: the pipeline for an answer that was given before: the context, then LookAgain.
+        on_logged: called with the user and the end in the log of a ranking that was written.
         unlogged: rankings so far that could not be written.
     """
 
@@ -59,7 +60,7 @@ class Decisions:
     log: LogWriter
     live: LiveCatalogue
     clock: Clock
-    on_logged: Callable[[], None] = lambda: None
+    on_logged: Callable[[str, int], None] = lambda _user, _end: None
     unlogged: int = field(default=0, init=False)
 
     async def decide(self, request: RankRequest, request_id: str, due: Due, *reasons: Degraded) -> RankAnswer:
@@ -111,11 +112,11 @@ class Decisions:
 
     def _logged(self, ranking: Ranking) -> Ranking:
         try:
-            self.log.append([encode_event(ranking_event(ranking))])
+            first = self.log.append([encode_event(ranking_event(ranking))])
         except LogError:
             self.unlogged += 1
             return ranking.because(Degraded.LOG_UNAVAILABLE)
-        self.on_logged()
+        self.on_logged(ranking.request.user, first + 1)
         return ranking
 
     def _answer(self, ranking: Ranking, due: Due) -> RankAnswer:

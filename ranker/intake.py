@@ -16,9 +16,12 @@ from features.store import FeatureStore
 from features.timeliness import check_time
 from ranker.answers import EventAnswer
 from ranker.errors import ServiceUnavailable
+from ranker.own_writes import OwnWrites
 from ranker.recent_ids import RecentIds
 
 LOOK_UP_MS = 100.0
+IN_EFFECT_S = 0.05
+"""So long an answer waits for durable events to be in effect; they are acknowledged all the same after it."""
 _ELSEWHERE = {
     "action": "actions are put with PUT /v1/actions",
     "forget": "a user is forgotten with DELETE /v1/users/{user}",
@@ -50,18 +53,18 @@ class Intake:
 
     Args:
         now_s: Unix seconds, for what is too old or in the future.
-        on_durable: called once more events are durable.
+        own: is told whose events were written, and waits for them.
         recent: ids that may not be in the store yet, those that the log ended with at start included.
     """
 
     log: LogWriter
     store: FeatureStore
     now_s: Callable[[], float]
-    on_durable: Callable[[], None]
+    own: OwnWrites
     recent: RecentIds = field(default_factory=RecentIds)
 
     async def take(self, lines: Sequence[bytes]) -> list[EventAnswer]:
-        """One answer per event, in order; those accepted are durable.
+        """One answer per event, in order; those accepted are durable, and in effect unless that takes long.
 
         Raises:
             ServiceUnavailable: the log cannot be written; nothing was acknowledged.
@@ -70,7 +73,7 @@ class Intake:
         known = await self._known_to_store([arrival.event for arrival in _open(arrivals) if arrival.event])
         end = self._append(arrivals, known)
         await durable(self.log, end)
-        self.on_durable()
+        await self.own.passed(end, IN_EFFECT_S)
         return [arrival.answer for arrival in arrivals if arrival.answer is not None]
 
     def _checked(self, line: bytes) -> _Arrival:
@@ -118,8 +121,11 @@ class Intake:
             fresh[key] = arrival, line
         first = append(self.log, [line for _, line in fresh.values()])
         for place, (key, (arrival, _)) in enumerate(fresh.items(), 1):
-            assert arrival.event is not None
+            assert isinstance(arrival.event, _OPEN_TYPES)
             self.recent.add(key, arrival.event.time_s, first + place)
+            self.own.wrote(arrival.event.user, first + place)
+        if fresh:
+            self.own.hurry()
         return max(wait_for, first + len(fresh) if fresh else 0)
 
 

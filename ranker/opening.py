@@ -59,7 +59,7 @@ def load_scorer(path: Path) -> TextScorer | None:
         raise ConfigError(str(error)) from error
 
 
-def open_store(config: ServeConfig) -> FeatureStore:
+def open_store(config: ServeConfig) -> RedisStore:
     """The store that the config names; not yet asked anything."""
     if config.store == EMBEDDED:
         snapshots = SnapshotFolder(Path(config.log_dir).absolute() / SNAPSHOTS)
@@ -68,16 +68,21 @@ def open_store(config: ServeConfig) -> FeatureStore:
 
 
 async def reach(store: FeatureStore, name: str) -> None:
-    """Tries a few times: the first exchange opens the connection."""
-    for attempt in range(5):
+    """Opens the connection. A store of somebody else may come later: until then rankings know no person.
+
+    Raises:
+        ConfigError: the embedded one does not answer, several times.
+    """
+    tries = 5 if name == EMBEDDED else 1
+    for attempt in range(1, tries + 1):
         try:
             await store.ping()
             return
         except StoreError as error:
-            if attempt == 4:
-                raise ConfigError(
-                    f"store {name if name == EMBEDDED else store!r} cannot be reached: {error}"
-                ) from error
+            if name != EMBEDDED:
+                _log.warning("store %r cannot be reached, priors rank until it can: %s", store, error)
+            elif attempt == tries:
+                raise ConfigError(f"store {name} cannot be reached: {error}") from error
         await asyncio.sleep(0.2)
 
 

@@ -140,6 +140,9 @@ class OnlineService:
         applier = self.owners.applier
         if applier.generation is not None:
             return {}
+        lost = applier.counts.last_error
+        if not applier.filling and lost is not None:
+            return {"store": f"cannot be reached: {lost}"}
         return {"store": f"is being filled from the log: {applier.filling} of {self.owners.log.durable} events so far"}
 
     def status(self) -> dict[str, Any]:
@@ -149,7 +152,7 @@ class OnlineService:
         counts = owners.applier.counts
         store = {
             name: getattr(health, name)
-            for name in ("reads", "timeouts", "failures", "refused")
+            for name in ("reads", "timeouts", "failures", "refused", "restarts")
             if hasattr(health, name)
         }
         return {

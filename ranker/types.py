@@ -97,11 +97,24 @@ class Pool:
     Args:
         scores: [candidates].
         features: float32 [candidates, columns]; None where the priors ranked.
+        drawn: [candidates], those that reached the draw; None while none has.
     """
 
     candidates: Candidates
     scores: Floats
     features: NDArray[np.float32] | None
+    drawn: NDArray[np.bool_] | None = None
+
+    def reached(self, left: Candidates) -> Pool:
+        """With `left`, some of the candidates in their order, as those that reached the draw."""
+        drawn = np.ones(len(self.candidates), np.bool_)
+        if len(left) < len(drawn):
+            rest = iter(zip(left.actions, left.targets, strict=True))
+            wanted = next(rest, None)
+            for row, pair in enumerate(zip(self.candidates.actions, self.candidates.targets, strict=True)):
+                drawn[row] = pair == wanted
+                wanted = next(rest, None) if drawn[row] else wanted
+        return Pool(self.candidates, self.scores, self.features, drawn)
 
 
 @dataclass(frozen=True)
@@ -119,7 +132,7 @@ class Ranking:
         order: candidate rows, best first, over all that reached explore; set by explore.
         greedy: the same rows in the order without exploration.
         items: the answer.
-        pool: as it was right after light; set by ranker/scored_pool.py.
+        pool: as it was right after light; set by ranker/scored_pool.py. Explore says what of it it drew from.
         explain: whether the caller wants to know why.
     """
 

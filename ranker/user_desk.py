@@ -20,9 +20,11 @@ from ranker.clock import Clock
 from ranker.errors import NotFound, ServiceUnavailable
 from ranker.idempotency import Answers
 from ranker.intake import append, durable
+from ranker.own_writes import OwnWrites
 
 READ_MS = 1000.0
-FORGET_S = 2.0
+CATCH_UP_MS = 100.0
+FORGET_S = 1.5
 _COUNTS = {
     "offered": OFFERED,
     "seen": SEEN,
@@ -47,6 +49,7 @@ class UserDesk:
     answers: Answers
     clock: Clock
     new_id: Callable[[], str]
+    own: OwnWrites
     forget_s: float = FORGET_S
 
     async def show(self, user: str) -> dict[str, Any]:
@@ -54,14 +57,17 @@ class UserDesk:
 
         Raises:
             NotFound: nothing is held.
-            ServiceUnavailable: the store cannot be read.
+            ServiceUnavailable: the store cannot be read, or lacks what was written of the user.
         """
         key = rows.user_key(user)
+        needed = await self.own.caught_up(user, CATCH_UP_MS)
         try:
             snapshot = await self.store.read([GENERATION, key], READ_MS)
             generation = self.applier.generation
             if generation is None or snapshot.rows[0] != generation.encode():
                 raise ServiceUnavailable("the feature store is being filled")
+            if snapshot.applied is None or snapshot.applied < needed:
+                raise ServiceUnavailable(f"what was written of user {user!r} is not in effect yet")
             row = unpack_row(key, snapshot.rows[1]) if snapshot.rows[1] is not None else None
         except (StoreError, UnreadableRow) as error:
             raise ServiceUnavailable(f"what is held about user {user!r} cannot be read: {error}") from error
@@ -77,6 +83,7 @@ class UserDesk:
         """
         event = ForgetEvent(id=self.new_id(), time=from_seconds(self.clock.now_s()), user=user)
         end = append(self.log, [encode_event(event)]) + 1
+        self.own.wrote(user, end)
         await durable(self.log, end)
         self.applier.notify()
         started_ms = self.clock.monotonic_ms()

@@ -16,6 +16,7 @@ from features.log import partition_folder
 from ranker import cli
 from ranker.cli import FORMATS
 from ranker.client import Client
+from ranker.commands.serve import config_of
 from tests.command_line import ACTIONS, ROOT, Nextaction, picks, process
 from training.importers import IMPORTERS
 from training.metrics import METRICS
@@ -189,6 +190,41 @@ def test_a_hint_needs_a_version_that_learned_from_hints(nextaction: Nextaction, 
     assert (report["warnings"], report["hint"]) == ([], True)
 
 
+def test_a_version_that_learned_from_everything_says_how_to_get_something_to_judge(
+    nextaction: Nextaction, trained: Path, tmp_path: Path, quick: tuple[object, ...]
+) -> None:
+    paths = ("--log", trained / "log", "--models", tmp_path / "m")
+    assert nextaction("train", "light", *paths, *quick).status == 0
+    done = nextaction("evaluate", *paths)
+    *_, line = done.err.splitlines()
+    assert done.status == 1 and "no query to judge" in line and "train light --until DATE" in line
+    assert "train light --until DATE" in " ".join(nextaction("evaluate", "--help").out.split())
+    assert nextaction("train", "light", *paths, *quick, "--until", LATE).status == 0
+    assert nextaction("evaluate", *paths).status == 0
+
+
+def test_the_same_log_has_the_same_secret_wherever_the_service_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "plain.yaml").write_text("port: 0\n")
+    (tmp_path / "named.yaml").write_text("secret_file: mine\n")
+    (tmp_path / "log.yaml").write_text(f"log_dir: {tmp_path}/kept/log\n")
+
+    def secret(*argv: object) -> str:
+        return config_of(cli.parser().parse_args(["serve", *map(str, argv)])).secret_file
+
+    beside = str(tmp_path / "kept" / "secret")
+    monkeypatch.chdir(tmp_path)
+    assert secret() == str(tmp_path / "nextaction-data" / "secret")
+    assert secret("--log", "kept/log") == secret("--log", "kept/log", "--config", "plain.yaml") == beside
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for log in (tmp_path / "kept" / "log", "../kept/log"):
+        assert secret("--log", log) == secret("--log", log, "--config", "../plain.yaml") == beside
+    assert secret("--config", "../log.yaml") == beside
+    assert secret("--config", "../named.yaml", "--log", tmp_path / "kept" / "log") == "mine"
+
+
 def test_without_a_version_the_rest_is_judged(nextaction: Nextaction, trained: Path, tmp_path: Path) -> None:
     done = nextaction("evaluate", "--log", trained / "log", "--models", tmp_path, "--since", LATE, "--json")
     assert (done.status, list(done.json["stages"])) == (0, ["popularity", "markov", "linear", "priors"])
@@ -225,12 +261,31 @@ def test_verify_names_what_is_damaged(nextaction: Nextaction, trained: Path, tmp
 def test_a_scorer_is_kept_where_the_service_finds_it(nextaction: Nextaction, tmp_path: Path) -> None:
     rows = [{"text": f"{word} {number}", "unsafe": word == "kill"} for word in ("kill", "kiss") for number in range(40)]
     labelled = tmp_path / "labelled.jsonl"
-    labelled.write_text("\n".join(map(json.dumps, rows)))
-    done = nextaction("train", "safety", "--labelled", labelled, "--models", tmp_path / "m", "--json")
-    assert (done.status, done.json["unsafe"], done.json["feasible"]) == (0, 40, False)
+    labelled.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8-sig")
+    train = ("train", "safety", "--labelled", labelled)
+    done = nextaction(*train, "--models", tmp_path / "m", "--alpha", "0.1", "--json")  # 12 to calibrate on, 9 needed
+    assert (done.status, done.json["texts"], done.json["unsafe"], done.json["feasible"]) == (0, 80, 40, True)
     assert done.json["file"] == str(tmp_path / "m" / "safety.safetensors")
     assert (tmp_path / "m" / "safety.safetensors").stat().st_size > 0
-    assert "not kept" in nextaction("train", "safety", "--labelled", labelled).out
+    assert "not kept" in nextaction(*train).out
+
+
+def test_a_scorer_that_would_flag_everything_is_installed_only_when_that_is_wanted(
+    nextaction: Nextaction, tmp_path: Path
+) -> None:
+    rows = [{"text": f"{word} {number}", "unsafe": word == "kill"} for word in ("kill", "kiss") for number in range(40)]
+    labelled = tmp_path / "labelled.jsonl"
+    labelled.write_text("\n".join(map(json.dumps, rows)))
+    install = ("train", "safety", "--labelled", labelled, "--models", tmp_path / "m")
+    done = nextaction(*install)
+    *_, line = done.err.splitlines()
+    assert (done.status, done.out, (tmp_path / "m").exists()) == (1, "", False)
+    # 1/0.005 - 1, by the rule of risk control; 30 % of 40 are for calibration
+    assert line.startswith("nextaction: error: 12 unsafe texts") and "at least 199 are needed" in line
+    assert "--allow-infeasible" in line
+    done = nextaction(*install, "--allow-infeasible", "--json")
+    assert (done.status, done.json["threshold"], done.json["feasible"]) == (0, 0.0, False)
+    assert (tmp_path / "m" / "safety.safetensors").exists()
 
 
 def test_a_log_is_rebuilt_without_a_store(nextaction: Nextaction, trained: Path) -> None:
@@ -309,7 +364,7 @@ BAD_STARTS: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
     "an action's wrong field": ({"a.yaml": "greet: {min_age: old}"}, ("--actions", "a.yaml"), "greet.min_age"),
     "a port that is none": ({}, ("--port", "99999"), "command line: port: "),
     "a store that is none": ({}, ("--store", "ftp://x"), "command line: "),
-    "a store that is not there": ({}, ("--store", "redis://127.0.0.1:1"), "cannot be reached"),
+    "a store's address that is none": ({}, ("--store", "redis://127.0.0.1:port"), "command line: "),
     "an address that is not ours": ({}, ("--host", "192.0.2.7"), "192.0.2.7:0 cannot be bound"),
     "a log that is a file": ({"log": "x"}, (), "log cannot hold a log"),
     "a pointer to nowhere": ({"models/active": "3\n"}, (), "no version '3'"),
@@ -350,6 +405,8 @@ def test_a_damaged_model_stops_the_start(nextaction: Nextaction, trained: Path, 
         (("rebuild",), "--log"),
         (("models", "activate", "--models", "m"), "VERSION"),
         (("train", "light", "--log", "l", "--models", "m", "--hint", "--no-hint"), "not allowed with"),
+        (("train", "safety", "--labelled", "l", "--alpha", "1"), "'1' is not a share between 0 and 1"),
+        (("train", "safety", "--labelled", "l", "--alpha", "nan"), "'nan' is not a share between 0 and 1"),
         (("fly",), "invalid choice: 'fly'"),
         ((), "COMMAND"),
     ],

@@ -6,16 +6,19 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from features.events import Event, InteractionEvent, RankingEvent, decode_event, encode_event
 from features.log import LogWriter, read_log
 from ranker.answers import AnswerItem, RankAnswer
+from ranker.commands import demo
 from tests.command_line import ACTIONS, START_S, Nextaction, picks, process
 from training.demo.history import copy_history, hold_back
 from training.demo.play import percentiles
 from training.demo.recorded import RecordedApp
+from training.demo.service import ServiceProcess, Started
 from training.errors import TrainingError
 
 SMALL = ("--users", 25, "--days", 5, "--interactions", 30, "--shown", 2)
@@ -79,6 +82,19 @@ def test_a_demo_that_is_left_running_serves_until_it_is_interrupted(tmp_path: Pa
         assert started.wait(40) == 0
     assert list(tmp_path.iterdir()) == []
     assert not processes_with(str(tmp_path))
+
+
+def test_ctrl_c_as_soon_as_it_says_that_it_serves_is_how_it_is_meant_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted:
+        def print(self, _: object) -> None:
+            raise KeyboardInterrupt
+
+    class Serving:
+        started = Started("http://127.0.0.1:1")
+        running = True
+
+    monkeypatch.setattr(demo, "stdout", Interrupted)
+    demo._serve(cast(ServiceProcess, Serving()), quiet=False)
 
 
 def wait_for(holds: object, seconds: float = 60.0) -> None:

@@ -14,6 +14,7 @@ from features.events import Context, InteractionEvent, RankingEvent
 from features.known import Known, Moment
 from features.population import EVERYTHING
 from features.priors import useful
+from features.scored import scored_set
 from training.labels import GRADE_ACCEPTED, Labels, Pair
 from training.replay import Decision
 
@@ -105,11 +106,12 @@ def moment_of(decision: Decision, pairs: list[Pair], catalogue: Catalogue) -> Mo
 
 
 def candidate_pairs(decision: Decision, catalogue: Catalogue) -> list[Pair]:
-    """What could have been offered: the logged pool, else the list shown and the catalogue's most useful."""
+    """What was scored, drawn from or not, as the log has it; else the list shown and the catalogue's most useful."""
     event = decision.event
     if isinstance(event, RankingEvent):
-        if event.pool is not None:
-            return list(dict.fromkeys((action, target) for action, target, _ in event.pool))
+        scored = scored_set(event)
+        if scored is not None:
+            return list(dict.fromkeys((action, target) for action, target, _ in scored))
         shown: dict[Pair, None] = dict.fromkeys((item.action, item.target) for item in event.items)
     else:
         shown = {}

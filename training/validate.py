@@ -22,6 +22,7 @@ from features.catalogue import parse_spec
 from features.errors import EventError
 from features.events import ActionEvent, Event, FeedbackEvent, InteractionEvent, RankingEvent
 from features.log import Problem, Problems, RawLine, decode_line, read_lines
+from features.scored import scored_set
 from training.findings import Severity, ValidationReport
 from training.identity import identity, ranking_key
 
@@ -104,7 +105,7 @@ class _Check:
 
     def _see_ranking(self, raw: RawLine, event: RankingEvent) -> None:
         offered = [item.action for item in event.items]
-        self._see_names("error", raw, "ranking", [*offered, *(action for action, _, _ in event.pool or ())])
+        self._see_names("error", raw, "ranking", [*offered, *(action for action, _, _ in scored_set(event) or ())])
         self._see_propensities(raw, event)
         places = tuple(sorted({self._actions.get(action, -1) for action in offered}))
         # Many rankings offer the same actions: one tuple serves them all.

@@ -35,7 +35,7 @@ class TableShares:
 
 
 class ContextRates:
-    """Per context table: the action's outcomes there, and the share of its offers that was accepted, ever and lately."""
+    """Per context table: the action's outcomes there, and how often an offer was accepted, ever and lately."""
 
     name = "context_rate"
     columns = tuple(f"{family}_{what}" for family in CONTEXT_FAMILIES for what in _OUTCOMES)

@@ -13,7 +13,7 @@ from ranker.answers import Service
 from ranker.api.codec import decode, encode, fits, misfit
 from ranker.api.documents import split_documents
 from ranker.api.limits import MAX_DEPTH, Limits
-from ranker.api.problems import InvalidField
+from ranker.api.problems import InvalidField, cut
 from ranker.api.reading import media_of, path_id, read_body, switches
 from ranker.api.wire import Call, Reply
 from ranker.conditions import parse_version
@@ -129,7 +129,7 @@ def _check_spec(spec: ActionSpec, path: str, classes: Collection[str] | None) ->
     for name in spec.fields:
         if name in ActionSpec.__struct_fields__:  # an `action` event of the log looks so
             text = f"`{name}` belongs beside `fields`, not into it"
-            raise InvalidField(text, f"{path}.fields.{name}", spec.fields[name])
+            raise InvalidField(text, f"{path}.fields.{name}", cut(encode(spec.fields[name]).decode()))
     for name in ("min_app_version", "max_app_version"):
         version = getattr(spec, name)
         if version is not None and parse_version(version) is None:

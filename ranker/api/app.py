@@ -69,7 +69,9 @@ def create_app(
     tally = Tally()
     app = NextActionApp(limits)
     admission = admission or Admission(clock)
-    table = _table(service, limits, tally, MemoryCalls(service, memory), admission, ActionCalls(service, limits, classes))
+    table = _table(
+        service, limits, tally, MemoryCalls(service, memory), admission, ActionCalls(service, limits, classes)
+    )
     for path, handlers in table.items():
         endpoint = Endpoint(path.replace(":path", ""), handlers, tally, clock, limits)
         app.router.routes.append(AnyPathRoute(path, endpoint))

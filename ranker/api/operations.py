@@ -180,8 +180,8 @@ OPERATIONS = (
         "put",
         _ACTION,
         "put_action",
-        "Add or replace an entry; `off` switches it off. 422 for a safety class that the policy does not have, a version "
-        "that is not numbers with dots, and names of the entry itself inside `fields`",
+        "Add or replace an entry; `off` switches it off. 422 for a safety class that the policy does not have, a "
+        "version that is not numbers with dots, and names of the entry itself inside `fields`",
         _json("The entry as it is now in effect", _ref("ActionSpec"), SPEC_EXAMPLE),
         body={JSON: _media(_ref("ActionSpec"), SPEC_EXAMPLE)},
         parameters=(_id("action"),),

@@ -184,5 +184,3 @@ def _int64() -> torch.dtype:
     import torch
 
     return torch.int64
-
-

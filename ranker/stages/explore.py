@@ -54,6 +54,8 @@ class Explore:
         """The ranking with its order; when a judge raises, so does this, and nothing is offered."""
         for judge in self.judges:
             ranking = apply_before_draw(judge, ranking)
+        if ranking.pool is not None:
+            ranking = ranking.but(pool=ranking.pool.reached(ranking.candidates))
         greedy = tuple(greedy_order(ranking))
         if self.exploration.epsilon <= 0.0:
             return ranking.but(order=greedy, greedy=greedy)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -13,9 +15,10 @@ from features import rebuild as rebuilding
 from features import rows
 from features.applier import Applier
 from features.applier_settings import ApplierSettings
-from features.errors import StoreError, StoreTimeout, StoreUnavailable
-from features.events import Event, encode_event
+from features.errors import LogUnavailable, StoreError, StoreTimeout, StoreUnavailable
+from features.events import Event, UserEvent, encode_event, from_seconds
 from features.log import LogWriter
+from features.log_writer import FileCalls
 from features.memory_store import MemoryStore
 from features.rebuild import rebuild
 from features.state import RowSet, State
@@ -85,7 +88,7 @@ def test_a_store_holds_what_replay_in_memory_holds_key_by_key(seed: int, tmp_pat
         store = MemoryStore()
         applier = applier_of(tmp_path, store, durable=lambda: 0)
         await applier.recover()
-        applier._durable = lambda: 900
+        applier._written = lambda: 900
         await running(applier, 900)
         assert applier.counts.rebuilds == 1, "only the empty one at the start"
         await assert_holds_the_log(store, tmp_path)
@@ -164,7 +167,7 @@ def test_a_batch_is_never_committed_to_a_store_that_was_emptied_meanwhile(tmp_pa
         store = Restarting()
         applier = applier_of(tmp_path, store, durable=lambda: 0)
         await applier.recover()
-        applier._durable = lambda: 400
+        applier._written = lambda: 400
         await running(applier, 400)
         assert applier.counts.rebuilds == 2
         await assert_holds_the_log(store, tmp_path)
@@ -180,7 +183,7 @@ def test_a_store_that_goes_back_in_time_is_taken_over_from_there(tmp_path: Path)
         applier = applier_of(tmp_path, store, durable=lambda: 200)
         await applier.recover()
         backup = dict(store._rows), dict(store._cells), store._applied
-        applier._durable = lambda: 300
+        applier._written = lambda: 300
         await running(applier, 300)
         store._rows, store._cells, store._applied = backup
         again = applier_of(tmp_path, store)
@@ -218,7 +221,7 @@ def test_a_batch_is_never_committed_to_a_store_that_went_back_meanwhile(snapshot
         store = RewindingStore(snapshot_at, 10)
         applier = applier_of(tmp_path, store, durable=lambda: 0)
         await applier.recover()
-        applier._durable = lambda: 400
+        applier._written = lambda: 400
         await running(applier, 400)
         assert (applier.counts.rebuilds, applier.counts.take_overs) == (1, 1)
         await assert_holds_the_log(store, tmp_path)
@@ -256,7 +259,7 @@ def test_commits_that_fail_a_few_times_lose_nothing(where: str, tmp_path: Path) 
         await applier.recover()
         errors: list[StoreError] = [StoreTimeout("slow"), StoreUnavailable("down"), StoreTimeout("slow")]
         setattr(store, f"fail_{where}", errors)
-        applier._durable = lambda: 300
+        applier._written = lambda: 300
         await running(applier, 300)
         assert applier.counts.retries >= (3 if where == "before" else 1)
         assert applier.counts.rebuilds == 1
@@ -273,7 +276,7 @@ def test_reads_that_fail_a_few_times_lose_nothing(tmp_path: Path) -> None:
         applier = applier_of(tmp_path, store, durable=lambda: 0)
         await applier.recover()
         store.fail_reads = [StoreTimeout("slow"), StoreUnavailable("down")]
-        applier._durable = lambda: 200
+        applier._written = lambda: 200
         await running(applier, 200)
         assert applier.counts.rebuilds == 1
         await assert_holds_the_log(store, tmp_path)
@@ -346,7 +349,7 @@ def test_an_event_that_breaks_the_state_does_not_stop_the_rest(tmp_path: Path, m
         applier = applier_of(tmp_path, store, durable=lambda: 0)
         await applier.recover()
         monkeypatch.setattr(State, "apply", poisoned)
-        applier._durable = lambda: 60
+        applier._written = lambda: 60
         await running(applier, 60)
         assert applier.counts.crashes == 0
 
@@ -361,7 +364,7 @@ def test_a_row_that_cannot_be_read_makes_the_store_be_filled_anew(tmp_path: Path
         applier = applier_of(tmp_path, store, durable=lambda: 100)
         await applier.recover()
         await store.put(rows.user_key("u0"), b"\xc1garbage", 1000)
-        applier._durable = lambda: 300
+        applier._written = lambda: 300
         await running(applier, 300)
         assert applier.counts.rebuilds == 2
         await assert_holds_the_log(store, tmp_path)
@@ -394,3 +397,44 @@ def test_the_lag_is_the_age_of_the_oldest_durable_event_not_yet_applied(tmp_path
 
 def event_with_other_id(event: Event) -> Event:
     return msgspec.structs.replace(event, id="other-" + event.id)
+
+
+def test_half_a_write_that_is_cut_back_is_never_applied(tmp_path: Path) -> None:
+    """The applier follows what is written; a write that runs out of disk may leave whole lines for a moment."""
+    good, bad = (
+        encode_event(UserEvent(id=id_, time=from_seconds(1e9), user=id_, fields={"age": 1})) for id_ in ("good", "evil")
+    )
+    full = [False]
+
+    def write(fd: int, block: bytes) -> int:
+        if full[0]:
+            os.write(fd, block[: len(bad) + 5])  # a whole line and some of the next
+            raise OSError(errno.ENOSPC, "full")
+        return os.write(fd, block)
+
+    def truncate(fd: int, size: int) -> None:
+        if full[0]:
+            raise OSError(errno.EIO, "broken for now")
+        os.ftruncate(fd, size)
+
+    async def work() -> None:
+        with LogWriter.open(tmp_path, calls=FileCalls(write=write, truncate=truncate)) as writer:
+            store = MemoryStore()
+            applier = applier_of(tmp_path, store, lambda: writer.end)
+            lines = [encode_event(event) for event in EventStream(3).take(20)]
+            writer.append(lines[:19])
+            await applier.recover()
+            writer.append(lines[19:])
+            full[0] = True
+            with pytest.raises(LogUnavailable):
+                writer.append([bad, bad])
+            await applier.recover()
+            assert applier.applied == 20, "by a reader that reads ahead"
+            full[0] = False
+            writer.append([good])
+            await applier.recover()
+            applier.close()
+            assert (await store.read([rows.user_key("evil")])).rows == (None,)
+            await assert_holds_the_log(store, tmp_path)
+
+    run(work())

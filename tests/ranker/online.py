@@ -29,7 +29,7 @@ from ranker.config import ServeConfig
 from ranker.policy_config import PolicyConfig
 from ranker.types import RankRequest
 
-QUICK = ApplierSettings(pause_s=0.0, poll_s=0.005, check_s=0.02, back_off_s=(0.001, 0.01))
+QUICK = ApplierSettings(pause_s=0.0, gather_s=0.0, poll_s=0.005, check_s=0.02, back_off_s=(0.001, 0.01))
 
 ACTIONS: dict[str, dict[str, Any]] = {
     "summarize": {"entity_types": ["text"], "surfaces": ["chat"]},

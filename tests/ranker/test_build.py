@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from features.catalogue import ActionSpec
+from features.embedded_store import EmbeddedServer
 from features.log import LogWriter
 from features.memory_store import MemoryStore
 from ranker.build import Surroundings, build
@@ -16,6 +22,7 @@ from ranker.opening import SAFETY_FILE
 from ranker.policy_config import PolicyConfig
 from ranker.release.registry import Registry
 from tests.features.streams import EventStream, write_log
+from tests.ranker.faults.loaded import rank
 from tests.ranker.online import config_of, run, service
 
 ARROW = "context → candidates → eligibility → policy → light → explore → safety → freshness → top actions"
@@ -116,13 +123,68 @@ def test_a_second_service_on_the_same_log_does_not_start(tmp_path: Path) -> None
     run(work())
 
 
-def test_a_store_that_cannot_be_reached_stops_the_start_and_leaves_nothing_open(tmp_path: Path) -> None:
+WITHOUT_MODEL = ["light:missing"]
+
+
+def test_with_a_store_that_is_down_priors_rank_until_it_comes(tmp_path: Path) -> None:
+    write_log(tmp_path / "log", EventStream(1).take(50))
+
+    async def work(folder: str) -> None:
+        address = Path(folder) / "s"
+        around = Surroundings(environment={}, actions={"share": ActionSpec()}, start_wait_s=0.0)
+        running = await build(config_of(tmp_path, store=f"unix://{address}"), PolicyConfig(), around)
+        server = None
+        try:
+            assert "features:unavailable" in (await rank(running)).degraded
+            async with asyncio.timeout(10.0):
+                while "cannot be reached" not in running.service.not_ready().get("store", ""):
+                    await asyncio.sleep(0.01)
+            server = await asyncio.to_thread(EmbeddedServer.start)
+            address.symlink_to(server.socket_path)
+            async with asyncio.timeout(20.0):
+                while running.service.not_ready() or (await rank(running)).degraded != WITHOUT_MODEL:
+                    await asyncio.sleep(0.02)
+            assert running.applier.applied >= 50
+        finally:
+            await running.close()
+            if server is not None:
+                await asyncio.to_thread(server.close)
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        run(work(folder))
+
+
+def test_an_embedded_store_whose_guard_is_killed_is_back_and_filled_again_while_the_service_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[EmbeddedServer] = []
+    start = EmbeddedServer.start
+
+    def noted(*args: Any, **named: Any) -> EmbeddedServer:
+        started.append(start(*args, **named))
+        return started[-1]
+
+    monkeypatch.setattr(EmbeddedServer, "start", noted)
+    write_log(tmp_path / "log", EventStream(1).take(50))
+
     async def work() -> None:
-        with pytest.raises(ConfigError, match="unix"):
-            await build(
-                config_of(tmp_path, store="unix:///nowhere/at/all"), PolicyConfig(), Surroundings(environment={})
-            )
-        LogWriter.open(tmp_path / "log").close()
+        around = Surroundings(environment={}, actions={"share": ActionSpec()})
+        running = await build(config_of(tmp_path), PolicyConfig(), around)
+        try:
+            (server,) = started
+            for times in (1, 2):
+                assert (await rank(running)).degraded == WITHOUT_MODEL
+                os.kill(server._guard.pid, signal.SIGKILL)
+                async with asyncio.timeout(20.0):
+                    while running.service.status()["store"]["restarts"] < times:
+                        assert (await rank(running)).items
+                        await asyncio.sleep(0.02)
+                    while running.service.not_ready() or (await rank(running)).degraded != WITHOUT_MODEL:
+                        await asyncio.sleep(0.02)
+                assert server.running
+        finally:
+            await running.close()
+        assert not server.running and not server.socket_path.parent.exists()
 
     run(work())
 

@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 
 from features.embedded_store import open_embedded_store
+from features.memory_store import MemoryStore
 from features.redis_store import RedisStore
 from features.store_snapshots import SnapshotFolder
 from ranker.build import Surroundings, build
@@ -74,6 +75,25 @@ def test_priors_rank_while_the_store_is_down_and_it_comes_back_whole(tmp_path: P
                 assert (counts.rebuilds, counts.take_overs, counts.crashes) == (2, 1, 0), "one is that of the start"
         finally:
             await store.close()
+
+    run(work())
+
+
+def test_a_store_ahead_of_a_log_that_lost_its_end_to_a_power_cut_is_filled_anew(tmp_path: Path) -> None:
+    async def work() -> None:
+        store = MemoryStore()
+        async with service(tmp_path, store=store) as desk:
+            await desk.post(desk.event(action="share"))
+            await desk.rank()
+            await desk.applied()
+        (segment,) = (tmp_path / "log").glob("*/*.jsonl")
+        kept = segment.read_bytes().splitlines(keepends=True)[:-1]
+        segment.write_bytes(b"".join(kept))
+        async with service(tmp_path, store=store, ids="m") as desk:
+            assert desk.running.applier.counts.rebuilds == 1
+            held = await desk.running.service.user("u1")
+            assert (held["counters"], held["rankings"]) == ({"share": {"self": 1}}, 0), "the ranking is lost"
+            assert (await desk.rank()).degraded == []
 
     run(work())
 

@@ -21,6 +21,7 @@ from features.log import read_log
 from features.memory_store import MemoryStore
 from features.registry import COLUMNS, vectors
 from features.rows import SessionRow, User
+from features.scored import reached_draw, scored_set
 from features.state import RowSet, State
 from features.store import Commit, Snapshot
 from ranker.clock import ManualClock
@@ -32,7 +33,7 @@ DAY_S = 86400.0
 
 
 def replayed_vectors(logdir: Path) -> dict[str, NDArray[np.float32]]:
-    """By ranking: the vectors of its pool in the state after its first `seen_offset` events, all in memory."""
+    """By ranking: the vectors of its pool, beside all that was scored, after its first `seen_offset` events."""
     rankings = [event for _, event in read_log(logdir) if isinstance(event, RankingEvent) and _is_exact(event)]
     waiting = sorted(rankings, key=lambda event: event.seen_offset or 0)
     state, rowset, found = State(), RowSet(), dict[str, NDArray[np.float32]]()
@@ -40,13 +41,13 @@ def replayed_vectors(logdir: Path) -> dict[str, NDArray[np.float32]]:
     for offset, event in read_log(logdir):
         while waiting and (waiting[0].seen_offset or 0) <= offset:
             ranking = waiting.pop(0)
-            found[ranking.id] = vectors(_moment(ranking, state, rowset))
+            found[ranking.id] = vectors(_moment(ranking, state, rowset))[reached_draw(ranking)]
         state.apply(offset, event, rowset)
         state.population.seal(offset + 1)
         end = offset + 1
     for ranking in waiting:
         assert (ranking.seen_offset or 0) <= end
-        found[ranking.id] = vectors(_moment(ranking, state, rowset))
+        found[ranking.id] = vectors(_moment(ranking, state, rowset))[reached_draw(ranking)]
     return found
 
 
@@ -60,8 +61,9 @@ def _moment(event: RankingEvent, state: State, rowset: RowSet) -> Moment:
     assert user is None or isinstance(user, User)
     assert session is None or isinstance(session, SessionRow)
     known = Known(state.population.at(), user, session, event.seen_offset)
-    actions = tuple(action for action, _, _ in event.pool or ())
-    targets = tuple(target for _, target, _ in event.pool or ())
+    scored = scored_set(event) or []
+    actions = tuple(action for action, _, _ in scored)
+    targets = tuple(target for _, target, _ in scored)
     specs = tuple(state.catalogue.get(action) for action in actions)
     return Moment(event.time_s, event.user, event.context, known, actions, targets, specs)
 
@@ -240,21 +242,25 @@ def test_what_may_not_be_offered_leaves_no_trace_in_the_vectors_of_the_rest(tmp_
             decisions.pipeline = unjudged(decisions.pipeline)
             without, beside = await both_ways(desk)
             assert not np.array_equal(without, beside, equal_nan=True), "the best of all would be among them"
+            withheld = [action for _, action, _, _ in desk.rankings()[-1].withheld]
+            assert withheld == ["crop"]
+            assert_replays(desk.logdir, least=4)
 
     run(work())
 
 
 async def both_ways(desk: Desk) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The logged vectors of two candidates: alone, and asked for beside one whose target is too old."""
+    """The vectors of two candidates in the same state: alone, and asked for beside one whose target is too old."""
     context = {"surface": "chat", "entities": [{"id": "1", "type": "image", "time": desk.time(500.0)}]}
     rest = [{"action": "share"}, {"action": "learn"}]
     found = []
     for candidates in (rest, [{"action": "crop", "target": "image:1"}, *rest]):
-        answer = await desk.rank(context=context, candidates=candidates)
+        answer = await desk.rank(context=context, candidates=candidates, traffic="probe")
         assert {item.action for item in answer.items} == {"share", "learn"}
-        event = desk.rankings()[-1]
-        used = np.frombuffer(base64.b64decode(event.features or ""), "<f4").reshape(-1, len(COLUMNS))
-        found.append(used[[action != "crop" for action, _, _ in event.pool or ()]])
+        moment, used = desk.model.shown[-1]
+        found.append(used[[action != "crop" for action in moment.actions]])
+    for candidates in (rest, [{"action": "crop", "target": "image:1"}, *rest]):
+        await desk.rank(context=context, candidates=candidates)  # into the log
     return found[0], found[1]
 
 

@@ -18,6 +18,7 @@ from features.store import Snapshot
 from ranker.errors import Conflict, NotFound, ServiceUnavailable
 from ranker.stages.explore import Explore
 from ranker.types import RankRequest
+from ranker.user_desk import FORGET_S
 from tests.ranker.online import Desk, run, service, specs_of
 
 
@@ -43,7 +44,8 @@ def test_a_ranking_is_in_the_log_before_it_is_answered_with_all_that_replay_need
                 (i.action, i.target, i.position) for i in answer.items
             ]
             assert len(answer.items) == 2
-            assert event.pool is not None and len(event.pool) == 4, "all but those that need an image or a text"
+            assert event.pool is not None and len(event.pool) == 3, "all but those that need an image or a text"
+            assert [action for _, action, _, _ in event.withheld] == ["learn"], "scored, but of a group with a better"
             assert event.features is None, "only explored traffic keeps its vectors"
             assert event.seen_offset == 6, "the catalogue's events"
             assert set(event.versions) == {"schema", "light", "policy"} and event.versions == answer.versions
@@ -352,6 +354,10 @@ def test_forgetting_with_the_store_down_is_durable_and_says_when_it_takes_effect
                 await desk.running.service.user("u1")
 
     run(work())
+
+
+def test_forgetting_while_the_store_is_down_is_answered_within_two_seconds() -> None:
+    assert FORGET_S < 2.0
 
 
 def test_status_and_readiness_are_numbers_and_names(tmp_path: Path) -> None:

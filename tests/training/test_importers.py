@@ -47,6 +47,18 @@ def test_every_format_has_a_source_here() -> None:
 
 @pytest.mark.parametrize("format", IMPORTERS)
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_a_byte_order_mark_is_not_part_of_the_first_line(tmp_path: Path, format: str, packed: bool) -> None:
+    plain = write(tmp_path / "plain", SOURCES[format])
+    marked = plain.read_bytes().decode().encode("utf-8-sig")
+    (tmp_path / "marked").write_bytes(gzip.compress(marked) if packed else marked)
+    events, report = imported(tmp_path, format, tmp_path / "marked")
+    assert (report.skipped.total(), report.total) == (0, len(events))
+    import_log(format, plain, tmp_path / "without")
+    assert events == [event for _, event in read_log(tmp_path / "without")]
+
+
+@pytest.mark.parametrize("format", IMPORTERS)
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 def test_plain_and_gzip_are_told_apart_by_content(tmp_path: Path, format: str, packed: bool) -> None:
     events, report = imported(tmp_path, format, write(tmp_path / "source", "", SOURCES[format], packed=packed))
     assert len(events) == report.total > 0

@@ -45,7 +45,7 @@ class Size:
 
     users: int = 400
     days: int = 7
-    rounds: int = 120
+    rounds: int = 60
     leaves: int = 15
 
 
@@ -121,7 +121,8 @@ def _of_variant(event: Event) -> Event:
     if isinstance(event, RankingEvent):
         items = [msgspec.structs.replace(item, action=_name(item.action, variant)) for item in event.items]
         pool = event.pool and [(_name(action, variant), target, score) for action, target, score in event.pool]
-        return msgspec.structs.replace(event, items=items, pool=pool, features=None)
+        withheld = [(place, _name(action, variant), target, score) for place, action, target, score in event.withheld]
+        return msgspec.structs.replace(event, items=items, pool=pool, withheld=withheld, features=None)
     if isinstance(event, FeedbackEvent) or (isinstance(event, InteractionEvent) and event.action is not None):
         return msgspec.structs.replace(event, action=_name(event.action or "", variant))
     return event

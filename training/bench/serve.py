@@ -17,7 +17,6 @@ from training.bench.material import Size, prepare
 from training.bench.server import Server, bench_server
 
 ECHO, RANK = "/echo", "/v1/rank"
-SHARES = (0.25, 0.5, 0.75)
 OVERLOAD = 2.0
 Progress = Callable[[str], None]
 
@@ -30,7 +29,9 @@ class Plan:
         rounds: interleaved rounds of every ratio.
         closed_s: of each closed loop, which measures CPU and saturation.
         open_s: of each open loop, which measures latencies.
+        deadline_ms: of every request; what comes later is not goodput.
         connections: of the closed loops.
+        shares: of saturation at which latencies are measured.
         grow: up to where costs are followed; None follows none.
     """
 
@@ -42,6 +43,7 @@ class Plan:
     deadline_ms: float = 100.0
     connections: int = 8
     warm: int = 300
+    shares: tuple[float, ...] = (0.25, 0.5, 0.75)
     grow: Reach | None = field(default_factory=Reach)
 
 
@@ -133,7 +135,7 @@ class ServeBench:
     def _loads(self, saturation: float) -> list[dict[str, Any]]:
         """Latencies of rankings, and of an echo at the same rate."""
         found = []
-        for share in SHARES:
+        for share in self._plan.shares:
             self._progress(f"{share:.0%} of saturation")
             rate = saturation * share
             runs = {name: self._open(path, rate) for name, path in (("rank", RANK), ("echo", ECHO))}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -133,11 +133,15 @@ class App:
     """The application over a fake service, asked one request at a time; metrics add up."""
 
     def __init__(
-        self, service: FakeService | None = None, limits: Limits | None = None, memory: Sequence[MemorySource] = ()
+        self,
+        service: FakeService | None = None,
+        limits: Limits | None = None,
+        memory: Sequence[MemorySource] = (),
+        classes: Collection[str] | None = None,
     ) -> None:
         self.service = service or FakeService()
         self.clock = ManualClock(elapsed_ms=1000.0)
-        self.asgi = create_app(self.service, limits or Limits(), self.clock, memory)
+        self.asgi = create_app(self.service, limits or Limits(), self.clock, memory, classes=classes)
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
         """Sends bytes as they are, anything else as JSON; header names have `_` for `-`."""

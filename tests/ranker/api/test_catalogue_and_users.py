@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from features.catalogue import ActionSpec
 from ranker.errors import ServiceUnavailable
+from ranker.policy_config import SafetyClass
 from tests.ranker.api.fake_service import App, FakeService
 
 IDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=256)
@@ -84,6 +85,9 @@ def test_an_id_that_cannot_be_is_named(app: App, path: str, status: int) -> None
         ({"titel": "x"}, "$.titel"),
         ({"min_age": -1}, "$.min_age"),
         ({"fields": {"n": "x" * 5000}}, "$.fields.n"),
+        ({"fields": {"title": "a"}}, "$.fields.title"),
+        ({"min_app_version": "abc"}, "$.min_app_version"),
+        ({"max_app_version": "3.x"}, "$.max_app_version"),
         ([], "$"),
     ],
 )
@@ -93,9 +97,23 @@ def test_a_broken_entry_is_refused_by_its_field(app: App, spec: Any, field: str)
     assert "a" not in app.service.catalogue
 
 
+def test_a_class_that_the_policy_does_not_have_is_refused_by_its_name() -> None:
+    app = App(classes={"adult": SafetyClass()})
+    answer = app.ask("PUT", "/v1/actions/a", {"safety_class": "adlut"})
+    assert (answer.status_code, answer.json()["field"], answer.json()["value"]) == (422, "$.safety_class", "adlut")
+    assert "adult" in answer.json()["detail"] and "a" not in app.service.catalogue
+    body = lines({"action": "a", "safety_class": "adlut"})
+    assert app.ask("PUT", "/v1/actions", body, content_type="application/x-ndjson").status_code == 422
+    for known in ("adult", "none"):
+        assert app.ask("PUT", "/v1/actions/a", {"safety_class": known}).status_code == 200
+
+
 def test_lines_replace_the_whole_catalogue_in_their_order(app: App) -> None:
     entries = [{"action": name, "off": True} for name in ("b", "a", "c")]
-    assert app.ask("PUT", "/v1/actions", lines(*entries), content_type="application/x-ndjson").json() == {"put": 3}
+    assert app.ask("PUT", "/v1/actions", lines(*entries), content_type="application/x-ndjson").json() == {
+        "put": 3,
+        "withdrawn": 1,  # `summarize`, which was there
+    }
     assert list(app.service.catalogue) == ["b", "a", "c"]
     assert app.ask("GET", "/v1/actions").json() == {"actions": {name: {"off": True} for name in ("b", "a", "c")}}
 
@@ -103,7 +121,7 @@ def test_lines_replace_the_whole_catalogue_in_their_order(app: App) -> None:
 def test_an_empty_array_empties_the_catalogue_but_an_empty_body_is_a_mistake(app: App) -> None:
     assert app.ask("PUT", "/v1/actions", b"").status_code == 400
     assert list(app.service.catalogue) == ["summarize"]
-    assert app.ask("PUT", "/v1/actions", []).json() == {"put": 0}
+    assert app.ask("PUT", "/v1/actions", []).json() == {"put": 0, "withdrawn": 1}
     assert app.service.catalogue == {}
 
 
@@ -115,6 +133,8 @@ def test_an_empty_array_empties_the_catalogue_but_an_empty_body_is_a_mistake(app
         (lines({"action": "a"}, {"action": "a"}), 422, "$[1].action"),
         (lines({"action": "a"}, {"action": ""}), 422, "$[1].action"),
         (lines({"action": "a"}, {"action": "b", "fields": {"n": "x" * 5000}}), 422, "$[1].fields.n"),
+        (lines({"action": "a"}, {"action": "n1", "fields": {"title": "a"}}), 422, "$[1].fields.title"),
+        (lines({"action": "a"}, {"action": "b", "min_app_version": "abc"}), 422, "$[1].min_app_version"),
         (b'{"action":"a"}\n{"act', 400, "$[1]"),
     ],
 )
@@ -126,7 +146,9 @@ def test_one_wrong_line_and_nothing_is_changed(app: App, body: bytes, status: in
 
 def test_a_large_catalogue_is_put_whole(app: App) -> None:
     body = lines(*({"action": f"a{number}"} for number in range(3000)))
-    assert app.ask("PUT", "/v1/actions", body, content_type="application/x-ndjson").json() == {"put": 3000}
+    answer = app.ask("PUT", "/v1/actions", body, content_type="application/x-ndjson")
+    assert answer.json() == {"put": 3000, "withdrawn": 1}
+    assert app.ask("PUT", "/v1/actions", body, content_type="application/x-ndjson").json()["withdrawn"] == 0
 
 
 def test_a_user_who_cannot_be_read_now_is_503() -> None:

@@ -118,9 +118,7 @@ def test_the_error_is_at_most_half_a_step(scheme: str, group: int) -> None:
         assert wrong.max() > 0
 
 
-GROUP_OF_FLOATS = st.lists(
-    st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False), min_size=4, max_size=4
-)
+GROUP_OF_FLOATS = st.lists(st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False), min_size=4, max_size=4)
 
 
 @settings(max_examples=150, deadline=None)
