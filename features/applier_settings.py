@@ -17,9 +17,9 @@ class ApplierSettings:
     read_timeout_ms: of the reads of a batch; no request waits for them.
     """
 
-    batch_events: int = 12
+    batch_events: int = 8
     pause_s: float = 0.005
-    gather_s: float = 0.02
+    gather_s: float = 0.1
     poll_s: float = 0.05
     check_s: float = 1.0
     back_off_s: tuple[float, float] = (0.02, 1.0)

@@ -22,6 +22,7 @@ from features.events import (
     encode_event,
 )
 from features.log import LogWriter, read_log
+from features.registry import FINGERPRINT
 from ranker.config import TrainConfig, TreesSettings
 from ranker.release.registry import Registry
 from training.light import train_light
@@ -79,8 +80,9 @@ def prepare(folder: Path, size: Size, now_s: float) -> Material:
     Raises:
         LogError, TrainingError: it cannot be made.
     """
-    name = f"{size.users}-{size.days}-{size.rounds}-{size.leaves}"
-    log, models = folder / f"log-{name}", folder / f"models-{name}"
+    # Sessions last a day, and a model is of one schema of features: neither outlives it.
+    day = f"{size.users}-{size.days}-{now_s // 86400.0:.0f}"
+    log, models = folder / f"log-{day}", folder / f"models-{day}-{size.rounds}-{size.leaves}-{FINGERPRINT}"
     simulator = Simulator(SEED, size.users, size.days, start_s=now_s - (size.days + 0.5) * 86400.0)
     fresh = not log.exists()
     if fresh:
