@@ -196,10 +196,11 @@ class Applier:
         if self._suspected:
             await self._check()
         if await self.step():
-            caught_up = self.applied == self._written()
+            behind = self._written() - self.applied
             # A store in this process never lets go of the loop by itself.
-            await asyncio.sleep(self._settings.pause_s if caught_up else 0.0)
-            if caught_up:
+            await asyncio.sleep(0.0 if behind else self._settings.pause_s)
+            # Under load there is always something more: it gathers too, or each exchange would be for a few events.
+            if behind < self._settings.batch_events:
                 await self._sleep(self._settings.gather_s)
             return
         await self._idle()
