@@ -14,8 +14,8 @@ import pytest
 from features.events import encode_event
 from features.log import partition_folder
 from ranker import cli
-from ranker.cli import FORMATS
 from ranker.client import Client
+from ranker.commands.options.logs import FORMATS
 from ranker.commands.serve import config_of
 from tests.command_line import ACTIONS, ROOT, Nextaction, picks, process
 from training.importers import IMPORTERS

@@ -20,7 +20,7 @@ from features.events import (
 )
 from ranker.answers import AnswerItem, RankAnswer
 from ranker.api.operations import RANK_EXAMPLE
-from ranker.commands.plan_options import GROUPS
+from ranker.commands.options.plan import GROUPS
 from ranker.inference.plan_fleet import Traffic
 from ranker.inference.plan_rates import DEVICE_CLASSES, Rates
 from ranker.inference.plan_setup import Devices, Formats, Load

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from typing import Any
+
+from ranker.commands.options.parsing import add_command, reports
 
 TEXT = (
     "Plan the memory and the speed of a transformer before anything runs: what each device holds, whether it fits, "
@@ -91,3 +94,10 @@ def add_options(command: ArgumentParser) -> None:
     command.add_argument(
         "--require-fit", action="store_true", help="exit with 1 when it does not fit, or misses the SLA"
     )
+
+
+def add_plan(commands: Any) -> None:
+    """Adds `nextaction plan`."""
+    plan = add_command(commands, "plan", TEXT, "plan")
+    add_options(plan)
+    reports(plan)

@@ -1,0 +1,43 @@
+"""The options of what judges versions and keeps them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ranker.commands.options.parsing import add_command, date, reports
+
+
+def add_evaluate(commands: Any) -> None:
+    """Adds `nextaction evaluate`."""
+    text = (
+        "Replay a log and judge popularity, Markov, a linear text model, the priors and the light ranker on what "
+        "came at or after DATE. Judges the newest version, active or not, unless --version names one. A version that "
+        "learned from the whole log leaves nothing to judge: hold the end back with "
+        "`nextaction train light --until DATE`, then evaluate."
+    )
+    evaluate = add_command(commands, "evaluate", text, "evaluate")
+    evaluate.add_argument("--log", type=Path, required=True, metavar="LOGDIR")
+    evaluate.add_argument("--models", type=Path, required=True, metavar="MODELS")
+    date(evaluate, "--since", "judge from DATE on; default: where the version's data ends")
+    evaluate.add_argument("--hint", action="store_true", help="what users typed becomes the context's text")
+    evaluate.add_argument("--version", metavar="V", help="default: the newest")
+    reports(evaluate)
+
+
+def add_models(commands: Any) -> None:
+    """Adds `nextaction models`."""
+    tasks = add_command(commands, "models", "The registry of versions.", "models").add_subparsers(
+        title="tasks", metavar="TASK", dest="task", required=True
+    )
+    for name, text, version in (
+        ("list", "All versions.", None),
+        ("show", "The manifest of a version; default: the active one, or else the newest.", "?"),
+        ("activate", "Make a version the one that serves.", ""),
+        ("verify", "Check the files of a version, or of all; fails and names what is wrong.", "?"),
+    ):
+        task = add_command(tasks, name, text)
+        if version is not None:
+            task.add_argument("version", metavar="VERSION", nargs=version or None)
+        task.add_argument("--models", type=Path, required=True, metavar="MODELS")
+        reports(task)

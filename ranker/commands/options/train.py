@@ -1,0 +1,48 @@
+"""The options of `nextaction train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ranker.commands.options.parsing import add_command, date, reports, share
+
+
+def add_train(commands: Any) -> None:
+    """Adds `nextaction train`."""
+    jobs = add_command(commands, "train", "Learn from a log or from labelled texts.", "train").add_subparsers(
+        title="jobs", metavar="JOB", dest="job", required=True
+    )
+    text = (
+        "Learn a version of the light ranker. The first version becomes active; later ones are activated by "
+        "`nextaction models activate`, after `nextaction evaluate` has judged them, or by --activate."
+    )
+    light = add_command(jobs, "light", text)
+    light.add_argument("--log", type=Path, required=True, metavar="LOGDIR")
+    light.add_argument("--models", type=Path, required=True, metavar="MODELS")
+    date(light, "--until", "learn from what happened before DATE only")
+    hint = light.add_mutually_exclusive_group()
+    hint.add_argument(
+        "--hint", action="store_true", default=None,
+        help="also learn a set with what users typed as the text; this is what happens where the log has it",
+    )  # fmt: skip
+    hint.add_argument("--no-hint", action="store_false", dest="hint", help="do not")
+    light.add_argument("--activate", action="store_true", help="make it the active version")
+    light.add_argument("--config", type=Path, metavar="FILE", help="as configs/train.yaml")
+    reports(light)
+    safety = add_command(jobs, "safety", "Learn the text scorer of the safety stage from labelled texts.")
+    safety.add_argument("--labelled", type=Path, required=True, metavar="FILE", help='{"text": …, "unsafe": …} a line')
+    safety.add_argument("--models", type=Path, metavar="MODELS", help="put it where the service finds it")
+    safety.add_argument(
+        "--alpha",
+        type=share,
+        default=0.005,
+        metavar="SHARE",
+        help="of unsafe texts that may pass (default %(default)s)",
+    )
+    safety.add_argument(
+        "--allow-infeasible",
+        action="store_true",
+        help="put it there even if it can hold SHARE only by flagging everything",
+    )
+    reports(safety)
