@@ -17,12 +17,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from features.applied import AppliedListener
 from features.applier_settings import ApplierCounts, ApplierSettings
-from features.batch import Located, apply_event, packed_rows, ranking_keys, row_keys
+from features.batch import apply_event, packed_rows, ranking_keys, row_keys
 from features.errors import FeatureError, StoreError, StoreLost, UnreadableRow
 from features.held_store import HeldStore, back_off
+from features.label_config import OutcomeWindows
 from features.lag import LagMeter
-from features.log import LogTail
+from features.log import RecentLines
+from features.log_source import Batch, LogSource
+from features.outcomes import WINDOWS
 from features.population import Population
 from features.rebuild import Progress, rebuild
 from features.state import RowSet, State
@@ -33,19 +37,13 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Batch:
-    events: list[Located]
-    offset: int
-
-
-@dataclass
 class _Position:
     """Where the applier stands: what is in memory, in the store, and read of the log."""
 
     state: State
-    tail: LogTail
+    source: LogSource
     held: HeldStore
-    waiting: _Batch | None = field(default=None)
+    waiting: Batch | None = field(default=None)
 
 
 class Applier:
@@ -55,8 +53,11 @@ class Applier:
         logdir: where the log is.
         written: the writer's `end`: everything below was appended whole.
         monotonic_ms: for the lag.
+        recent: of the writer, where it is in this process: what it has need not be read from the log.
+        windows: within which feedback counts.
         new_generation: names for what a store holds after a rebuild.
         filling: while a store is filled from the log, how many events have been replayed.
+        listener: is told of each step; other processes follow by it.
     """
 
     def __init__(
@@ -66,14 +67,20 @@ class Applier:
         store: FeatureStore,
         *,
         monotonic_ms: Callable[[], float],
+        recent: RecentLines | None = None,
         settings: ApplierSettings | None = None,
+        windows: OutcomeWindows = WINDOWS,
         new_generation: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
         self.counts = ApplierCounts()
         self.filling = 0
+        self.listener: AppliedListener | None = None
         self._logdir, self._written, self._store = logdir, written, store
         self._monotonic_ms, self._new_generation = monotonic_ms, new_generation
         self._settings = settings or ApplierSettings()
+        self._recent = recent
+        self._checked_s = 0.0
+        self._windows = windows
         self._at: _Position | None = None
         self._population = Population()
         self._lag = LagMeter()
@@ -182,6 +189,9 @@ class Applier:
         commit = _applied(at.state, batch, rowset)
         # From here on the batch is in memory: only its commit is tried again.
         at.waiting = None
+        at.held.keep(rowset.rows, rowset.changed)
+        if self.listener is not None:
+            self.listener.sealed(commit.applied, commit.cells)
         await at.held.commit(commit)
         self._advance(batch)
         return True
@@ -193,7 +203,8 @@ class Applier:
     async def _turn(self) -> None:
         if self._at is None:
             await self._take_over(None)
-        if self._suspected:
+        # Batches whose rows are all at hand read nothing, so that they would not notice.
+        if self._suspected or asyncio.get_running_loop().time() - self._checked_s >= self._settings.check_s:
             await self._check()
         if await self.step():
             behind = self._written() - self.applied
@@ -225,12 +236,12 @@ class Applier:
     async def _check(self) -> None:
         assert self._at is not None
         await self._at.held.check()
-        self._suspected = False
+        self._suspected, self._checked_s = False, asyncio.get_running_loop().time()
 
     async def _take_over(self, progress: Progress | None) -> None:
         end = self._written()
         snapshot = await self._store.read(MARKS, self._settings.read_timeout_ms)
-        if not self._spoiled and is_filled_from(snapshot, self._logdir, end):
+        if not self._spoiled and is_filled_from(snapshot, self._logdir, end, self._windows):
             assert snapshot.applied is not None and snapshot.rows[0] is not None
             population = Population()
             # In a thread: large tables take long on the loop, and nobody else has these yet.
@@ -246,7 +257,9 @@ class Applier:
             if progress is not None:
                 progress(events, written)
 
-        rebuilt = await rebuild(self._logdir, self._store, self._new_generation(), stop=end, progress=note)
+        rebuilt = await rebuild(
+            self._logdir, self._store, self._new_generation(), stop=end, progress=note, windows=self._windows
+        )
         self.counts.rebuilds += 1
         self._stand(rebuilt.population, rebuilt.applied, rebuilt.generation)
 
@@ -254,35 +267,42 @@ class Applier:
         self._population = population
         self._spoiled = False
         held = HeldStore(self._store, generation, applied, self._settings, self.counts)
-        self._at = _Position(State(population), LogTail(self._logdir, applied), held)
+        source = LogSource(self._logdir, applied, self._recent)
+        self._at = _Position(State(population, windows=self._windows), source, held)
         self._suspected = False
         self._lag.applied(applied)
         self._moved.set()
         self._moved = asyncio.Event()
+        if self.listener is not None:
+            self.listener.stood(population, applied, generation)
 
     def _let_go(self) -> None:
         if self._at is not None:
-            self._at.tail.close()
+            self._at.source.close()
             self._at = None
+            if self.listener is not None:
+                self.listener.lost()
 
-    def _next_batch(self, at: _Position) -> _Batch | None:
+    def _next_batch(self, at: _Position) -> Batch | None:
         if at.waiting is None:
-            events = at.tail.read(self._settings.batch_events, self._written())
-            if at.tail.offset == at.held.applied:
+            batch = at.source.read(self._settings.batch_events, self._written())
+            if batch.offset == at.held.applied:
                 return None
-            at.waiting = _Batch(events, at.tail.offset)
+            at.waiting = batch
         return at.waiting
 
-    async def _load(self, at: _Position, batch: _Batch) -> RowSet:
+    async def _load(self, at: _Position, batch: Batch) -> RowSet:
         rankings = await at.held.rows(ranking_keys(batch.events))
-        return RowSet({**rankings, **await at.held.rows(row_keys(batch.events, rankings))})
+        return RowSet({**rankings, **await at.held.rows(row_keys(batch.events, rankings, batch.new))})
 
-    def _advance(self, batch: _Batch) -> None:
+    def _advance(self, batch: Batch) -> None:
         self.counts.batches += 1
         self.counts.events += len(batch.events)
         self._lag.applied(batch.offset)
         self._moved.set()
         self._moved = asyncio.Event()
+        if self.listener is not None:
+            self.listener.committed(batch.offset)
 
     def _failed(self, error: Exception, message: str, trace: bool = False) -> None:
         self.counts.last_error = str(error) or type(error).__name__
@@ -290,11 +310,11 @@ class Applier:
         self._let_go()
 
 
-def _applied(state: State, batch: _Batch, rowset: RowSet) -> Commit:
+def _applied(state: State, batch: Batch, rowset: RowSet) -> Commit:
     for offset, event in batch.events:
         apply_event(state, offset, event, rowset)
     cells = state.population.seal(batch.offset)
     changed = packed_rows(rowset.changed)
     if batch.events:
-        changed[LAST] = last_applied(*batch.events[-1])
+        changed[LAST] = last_applied(*batch.events[-1], state.windows)
     return Commit(batch.offset, changed, cells)

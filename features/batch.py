@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -47,20 +47,22 @@ def ranking_keys(events: Iterable[Located]) -> list[str]:
     return list(dict.fromkeys(rows.ranking_key(event.user, event.ranking) for event in named))
 
 
-def row_keys(events: Sequence[Located], rankings: Mapping[str, Row]) -> list[str]:
+def row_keys(events: Sequence[Located], rankings: Mapping[str, Row], new: Collection[int] = ()) -> list[str]:
     """Keys of every row that applying the events may read.
 
     Args:
         rankings: rows of `ranking_keys` that were found.
+        new: offsets of events whose ids nothing before has: they are not looked for.
     """
     keys: dict[str, None] = {}
     sessions: dict[str, list[str | None]] = {}
     for key, row in rankings.items():
         if isinstance(row, RankingRow):
             sessions[key] = [row.session]
-    for _, event in events:
+    for offset, event in events:
         if counts(event):
-            keys[rows.id_key(event)] = None
+            if offset not in new:
+                keys[rows.id_key(event)] = None
             keys.update(dict.fromkeys(_own_keys(event, sessions)))
     return [key for key in keys if key not in rankings]
 

@@ -7,10 +7,11 @@ gives the same sum up to rounding; the order of offsets makes it the same to the
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import repeat
+from math import exp2
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +49,11 @@ class CounterTable:
         limit: most actions held; 0 is no limit.
     """
 
-    __slots__ = ("limit", "names", "slots", "values")
+    __slots__ = ("limit", "live", "names", "slots", "values")
 
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit
+        self.live: dict[str, list[float]] = {}  # cells that change again and again; `flush` puts them in place
         self.slots: dict[str, int] = {}
         self.names: list[str] = []
         self.values: Cells = np.zeros((4, WIDTH))  # the last row is never used: it is the cell of whatever has none
@@ -64,11 +66,24 @@ class CounterTable:
 
     def credit(self, kind: str, actions: Iterable[str], time_s: float) -> None:
         """Adds one outcome of `kind` (a key of KINDS) to each action's cell."""
+        add = credit_of(kind)
         for action in actions:
-            slot = self.slots.get(action)
-            if slot is None:
-                slot = self._slot(action)
-            self.values[slot] = _credited(kind, self.values[slot].tolist(), time_s)
+            add(self.live.get(action) or self.open(action), time_s)
+
+    def open(self, action: str) -> list[float]:
+        """The action's cell as plain floats, to be changed in place until `flush`; made where there is none."""
+        slot = self.slots.get(action)
+        if slot is None:
+            slot = self._slot(action)
+        cell: list[float] = self.values[slot].tolist()
+        self.live[action] = cell
+        return cell
+
+    def flush(self) -> None:
+        """Puts the open cells in place; what reads cells does so first."""
+        for action, cell in self.live.items():
+            self.values[self.slots[action]] = cell
+        self.live.clear()
 
     def victim(self, action: str) -> str | None:
         """The action that would leave if `action` were credited now, None when there is room."""
@@ -82,16 +97,29 @@ class CounterTable:
 
     def take(self, slots: NDArray[np.int64], out: Cells | None = None) -> Cells:
         """Cells [slots, WIDTH], zero for slot -1, which wraps to the last row; a copy, in `out` where given."""
+        if self.live:
+            self.flush()
         cells: Cells = self.values.take(slots, axis=0, out=out, mode="wrap")
         return cells
 
     def cell(self, action: str) -> Cells | None:
         """A copy of one cell, None where there is none."""
+        if self.live:
+            self.flush()
         slot = self.slots.get(action)
         return None if slot is None else self.values[slot].copy()
 
+    def packed(self, action: str) -> bytes | None:
+        """One cell as bytes, None where there is none."""
+        if self.live:
+            self.flush()
+        slot = self.slots.get(action)
+        return None if slot is None else self.values[slot].tobytes()
+
     def put(self, action: str, cell: Cells | None) -> None:
         """Sets one cell as it is, or removes it."""
+        if self.live:
+            self.flush()
         if cell is not None:
             slot = self._slot(action)
             self.values[slot] = cell
@@ -100,11 +128,15 @@ class CounterTable:
 
     def totals(self) -> Cells:
         """Sum of all cells [WIDTH]; meaningful for the counts only."""
+        if self.live:
+            self.flush()
         total: Cells = self.values[: len(self.slots)].sum(axis=0)
         return total
 
     def to_bytes(self) -> tuple[list[str], bytes]:
         """Actions in slot order and their cells, for a packed row."""
+        if self.live:
+            self.flush()
         return list(self.names), self.values[: len(self.names)].tobytes()
 
     @classmethod
@@ -140,6 +172,8 @@ class CounterTable:
 
     def _stalest(self) -> str:
         """Ties by name, not by slot: slots differ after a restart. The empty name (a total) never leaves."""
+        if self.live:
+            self.flush()
         references = self.values[: len(self.names), REFERENCE].copy()
         total = self.slots.get("")
         if total is not None:
@@ -148,6 +182,8 @@ class CounterTable:
 
     def _remove(self, action: str) -> None:
         """The last slot moves into the hole; the order of slots is not part of the value."""
+        if self.live:
+            self.flush()
         hole = self.slots.pop(action)
         moved = self.names.pop()
         if moved != action:
@@ -155,30 +191,53 @@ class CounterTable:
             self.values[hole] = self.values[len(self.names)]
 
 
-def _credited(kind: str, cell: list[float], time_s: float) -> list[float]:
-    """The cell [WIDTH] after one outcome. Plain floats: on 14 of them numpy costs three times as much."""
+def _offer(cell: list[float], time_s: float) -> None:
+    """One offer; written out, for a ranking makes some twenty of them."""
+    gap_s = time_s - cell[REFERENCE]
+    if gap_s > 0.0:
+        fast, slow = exp2(-gap_s / FAST_HALF_LIFE_S), exp2(-gap_s / SLOW_HALF_LIFE_S)
+        cell[OFFERED_FAST] = cell[OFFERED_FAST] * fast + 1.0
+        cell[USEFUL_FAST] *= fast
+        cell[OFFERED_SLOW] = cell[OFFERED_SLOW] * slow + 1.0
+        cell[USEFUL_SLOW] *= slow
+        cell[REFERENCE] = time_s
+    else:
+        cell[OFFERED_FAST] += exp2(gap_s / FAST_HALF_LIFE_S)
+        cell[OFFERED_SLOW] += exp2(gap_s / SLOW_HALF_LIFE_S)
+    cell[OFFERED] += 1.0
+    if time_s > cell[LAST_OFFERED]:
+        cell[LAST_OFFERED] = time_s
+
+
+def _outcome(kind: str, cell: list[float], time_s: float) -> None:
+    """Any other outcome. Plain floats: on 14 of them numpy costs three times as much."""
     fast, slow = _advance(cell, time_s)
     sign = -1.0 if kind == "undone" else 1.0
     column = KINDS[kind]
     cell[column] = max(0.0, cell[column] + sign)
-    if kind == "offered":
-        cell[OFFERED_FAST] += fast
-        cell[OFFERED_SLOW] += slow
-        cell[LAST_OFFERED] = max(cell[LAST_OFFERED], time_s)
-    elif kind in USEFUL:
+    if kind in USEFUL:
         cell[USEFUL_FAST] = max(0.0, cell[USEFUL_FAST] + sign * fast)
         cell[USEFUL_SLOW] = max(0.0, cell[USEFUL_SLOW] + sign * slow)
         if sign > 0.0:
             cell[LAST_USEFUL] = max(cell[LAST_USEFUL], time_s)
     elif kind == "dismissed":
         cell[LAST_DISMISSED] = max(cell[LAST_DISMISSED], time_s)
-    return cell
+
+
+_CREDITS: Mapping[str, Callable[[list[float], float], None]] = {
+    kind: _offer if kind == "offered" else partial(_outcome, kind) for kind in KINDS
+}
+
+
+def credit_of(kind: str) -> Callable[[list[float], float], None]:
+    """Adds one outcome of `kind` (a key of KINDS) at a time to an open cell [WIDTH]."""
+    return _CREDITS[kind]
 
 
 def _advance(cell: list[float], time_s: float) -> tuple[float, float]:
     """Moves the reference to `time_s` if that is later; gives the (fast, slow) weights of an event at `time_s`."""
     gap_s = time_s - cell[REFERENCE]
-    fast, slow = math.exp2(-abs(gap_s) / FAST_HALF_LIFE_S), math.exp2(-abs(gap_s) / SLOW_HALF_LIFE_S)
+    fast, slow = exp2(-abs(gap_s) / FAST_HALF_LIFE_S), exp2(-abs(gap_s) / SLOW_HALF_LIFE_S)
     if gap_s <= 0.0:
         return fast, slow
     cell[OFFERED_FAST] *= fast

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from features.applier_settings import ApplierCounts, ApplierSettings
 from features.batch import unpack_rows
@@ -13,15 +15,24 @@ from features.store import Commit, FeatureStore, Snapshot
 from features.store_marks import GENERATION
 
 
+_KEPT = ("u:", "s:")
+"""Of the rows of users and sessions, the next batch is likely to need the same again."""
+
+
 @dataclass
 class HeldStore:
-    """Holds rows of the log's first `applied` events under a generation."""
+    """Holds rows of the log's first `applied` events under a generation.
+
+    Rows used last stay here unpacked: nobody else writes them, and a store that is another than the one
+    that was left takes no commit.
+    """
 
     store: FeatureStore
     generation: str
     applied: int
     settings: ApplierSettings
     counts: ApplierCounts
+    _kept: OrderedDict[str, Row] = field(default_factory=OrderedDict, repr=False)
 
     async def check(self) -> None:
         """Raises StoreLost unless the store is as it was left."""
@@ -35,11 +46,27 @@ class HeldStore:
             StoreError: it does not answer.
             UnreadableRow: bytes are no row.
         """
-        if not keys:
-            return {}
-        snapshot = await self._read(keys)
+        kept = {key: self._kept[key] for key in keys if key in self._kept}
+        asked = [key for key in keys if key not in kept]
+        if not asked:
+            return kept
+        snapshot = await self._read(asked)
         self._own(snapshot)
-        return unpack_rows(keys, snapshot.rows[1:])
+        return kept | unpack_rows(asked, snapshot.rows[1:])
+
+    def keep(self, rows: Mapping[str, Row], changed: Iterable[str]) -> None:
+        """Takes rows as a batch has left them, for the next ones.
+
+        Args:
+            changed: keys of rows that it set or deleted.
+        """
+        for key in changed:
+            if key.startswith(_KEPT):
+                self._kept.pop(key, None)
+                if key in rows:
+                    self._kept[key] = rows[key]
+        while len(self._kept) > self.settings.kept_rows:
+            self._kept.popitem(last=False)
 
     async def commit(self, commit: Commit) -> None:
         """Sends the same content until the store has it: rows are whole, so twice is as good as once.

@@ -11,6 +11,7 @@ from features.log_lock import held_partition
 from features.log_reader import LogTail, decode_line, last_lines, read_lines, read_log
 from features.log_segments import MAX_LINE_BYTES, SEGMENT_BYTES, partition_folder
 from features.log_writer import FileCalls, LogWriter
+from features.recent_lines import RecentLines, Written
 
 __all__ = [
     "MAX_LINE_BYTES",
@@ -21,6 +22,8 @@ __all__ = [
     "Problem",
     "Problems",
     "RawLine",
+    "RecentLines",
+    "Written",
     "decode_line",
     "held_partition",
     "last_lines",

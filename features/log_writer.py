@@ -21,6 +21,7 @@ from features.log_segments import (
     segment_path,
 )
 from features.log_sync import GroupSync
+from features.recent_lines import RecentLines, Written
 
 _fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 _CHUNK_BYTES = 1 << 20
@@ -63,11 +64,13 @@ class LogWriter:
     Args:
         cut_bytes: bytes of an unfinished last line that were cut when the log was opened.
         end: offset that the next line will have.
+        recent: the lines appended last.
     """
 
     def __init__(self, tail: _Tail, lock_fd: int, segment_bytes: int, sync_delay_s: float, calls: FileCalls) -> None:
         self.cut_bytes = tail.cut_bytes
         self.end = tail.end
+        self.recent = RecentLines()
         self._folder, self._fd, self._size = tail.folder, tail.fd, tail.size
         self._lock_fd, self._segment_bytes, self._calls = lock_fd, segment_bytes, calls
         self._lock = threading.Lock()
@@ -112,18 +115,20 @@ class LogWriter:
         """Everything below this offset survives a power loss."""
         return self._sync.durable
 
-    def append(self, lines: Sequence[bytes]) -> int:
+    def append(self, lines: Sequence[bytes | Written]) -> int:
         """Writes lines, all or none, and gives the first one's offset.
 
         Args:
-            lines: encoded events without their newline; whether they are valid is the caller's concern.
+            lines: encoded events without their newline; whether they are valid is the caller's concern. Who has the
+                event at hand gives it too, for whoever follows the log in this process.
 
         Raises:
             LogUnavailable: nothing was written: no room, a broken disk, or the log is closed. After a
                 failed write the next call tries again; after a failed sync only opening anew helps.
             LogError: a line is empty, too long, or contains a newline.
         """
-        block = _block(lines)
+        written = [line if isinstance(line, Written) else Written(line) for line in lines]
+        block = _block([each.line for each in written])
         with self._lock:
             self._check_open()
             first = self.end
@@ -136,7 +141,8 @@ class LogWriter:
             except OSError as error:
                 raise LogUnavailable(f"{self._folder}: nothing can be appended: {error.strerror or error}") from error
             self._size += len(block)
-            self.end = first + len(lines)
+            self.recent.add(first, written)
+            self.end = first + len(written)
             self._sync.appended(self.end)
             return first
 

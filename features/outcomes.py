@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from features.events import FeedbackEvent
+from features.label_config import OutcomeWindows
 from features.rows import OfferedItem, RankingRow
-
-ACCIDENTAL_WINDOW_S = 10.0
-"""An accept undone or dismissed within this many seconds was an accident."""
 
 SEEN, ACCEPTED, COMPLETED, DISMISSED, UNDONE = (1 << bit for bit in range(5))
 
@@ -25,20 +23,32 @@ class Outcome:
     action: str
 
 
-def settle(ranking: RankingRow, feedback: FeedbackEvent) -> list[Outcome]:
-    """Marks the item that a feedback names and gives what newly counts; nothing for an item not offered."""
-    item = _item(ranking, feedback)
-    return [] if item is None else [Outcome(kind, item.action) for kind in _kinds(item, feedback)]
+WINDOWS = OutcomeWindows()
+"""Those of an untouched configuration."""
 
 
-def _item(ranking: RankingRow, feedback: FeedbackEvent) -> OfferedItem | None:
+def is_late(ranking: RankingRow, feedback: FeedbackEvent, windows: OutcomeWindows = WINDOWS) -> bool:
+    """Whether a feedback comes after the attribution window of its own ranking: it changes nothing then."""
+    return feedback.time_s - ranking.updated_s > windows.attribution_s
+
+
+def settle(ranking: RankingRow, feedback: FeedbackEvent, windows: OutcomeWindows = WINDOWS) -> list[Outcome]:
+    """Marks the item that a feedback names and gives what newly counts; nothing for one not offered, or when late."""
+    item = item_of(ranking, feedback)
+    if item is None or is_late(ranking, feedback, windows):
+        return []
+    return [Outcome(kind, item.action) for kind in _kinds(item, feedback, windows.accidental_s)]
+
+
+def item_of(ranking: RankingRow, feedback: FeedbackEvent) -> OfferedItem | None:
+    """The item that a feedback is about: by action and target, else the first of its action; None if not offered."""
     named = [item for item in ranking.items if item.action == feedback.action]
     if feedback.target is not None:
         named = [item for item in named if item.target == feedback.target] or named
     return named[0] if named else None
 
 
-def _kinds(item: OfferedItem, feedback: FeedbackEvent) -> list[str]:
+def _kinds(item: OfferedItem, feedback: FeedbackEvent, accidental_s: float) -> list[str]:
     if feedback.type == "seen":
         return _once(item, SEEN, "seen")
     if feedback.type == "accept":
@@ -48,7 +58,7 @@ def _kinds(item: OfferedItem, feedback: FeedbackEvent) -> list[str]:
     if feedback.type == "complete":
         item.bits &= ~_taken_back(item)  # whenever it came: what was carried through was no accident
         return [*_accept(item, feedback.time_s), *_once(item, COMPLETED, "completed")]
-    return _withdraw(item, feedback)
+    return _withdraw(item, feedback, accidental_s)
 
 
 def _accept(item: OfferedItem, time_s: float) -> list[str]:
@@ -58,10 +68,10 @@ def _accept(item: OfferedItem, time_s: float) -> list[str]:
     return kinds
 
 
-def _withdraw(item: OfferedItem, feedback: FeedbackEvent) -> list[str]:
+def _withdraw(item: OfferedItem, feedback: FeedbackEvent, accidental_s: float) -> list[str]:
     """A dismiss or undo: an accident when it follows the accept at once, else a dismissal (an undo is none)."""
     gap_s = feedback.time_s - item.accepted_s
-    if item.bits & ACCEPTED and not item.bits & COMPLETED and 0.0 <= gap_s <= ACCIDENTAL_WINDOW_S:
+    if item.bits & ACCEPTED and not item.bits & COMPLETED and 0.0 <= gap_s <= accidental_s:
         item.accepted_s = feedback.time_s
         return _once(item, UNDONE, "undone")
     return _once(item, DISMISSED, "dismissed") if feedback.type == "dismiss" else []

@@ -15,7 +15,7 @@ from itertools import chain, repeat
 
 import numpy as np
 
-from features.cells import REFERENCE, WIDTH, Cells, CounterTable
+from features.cells import REFERENCE, WIDTH, Cells, CounterTable, credit_of
 
 EVERYTHING = "g"
 """Key of the table over all contexts."""
@@ -54,17 +54,18 @@ class Population:
 
     def credit(self, keys: Iterable[str], kind: str, actions: Sequence[str], time_s: float) -> None:
         """Adds an outcome of each action, and one of ANY, to every table of `keys`."""
-        names = (*actions, ANY)
+        names, add = (*actions, ANY), credit_of(kind)
         for key in keys:
             table = self._table(key)
+            live = table.live
             for name in names:
-                self._keep_before(key, table, name)
-                table.credit(kind, (name,), time_s)
-        self._make_room()
+                add(live.get(name) or self._opened(key, table, name), time_s)
+        if len(self.tables) > self.max_tables:
+            self._make_room()
 
     def seal(self, offset: int) -> dict[CellName, bytes | None]:
         """Ends a batch: events before `offset` are in. Gives the changed cells, packed; None where one left."""
-        changed = {name: self._packed(name) for name in self._open.before}
+        changed = {(key, action): self._packed(key, action) for key, action in self._open.before}
         self._past.append(self._open)
         self._open = _Batch(offset)
         self.offset = offset
@@ -102,6 +103,27 @@ class Population:
         self.offset = offset
         self._open = _Batch(offset)
 
+    def follow(self, cells: Mapping[CellName, bytes | None], offset: int) -> None:
+        """Takes over what another process sealed at `offset`, as a batch of its own; that one makes room, not this."""
+        for gone in (True, False):  # what left made room for what came
+            for (key, action), packed in cells.items():
+                if (packed is None) == gone:
+                    self._put(key, action, packed)
+        self._past.append(self._open)
+        self._open = _Batch(offset)
+        self.offset = offset
+
+    def _put(self, key: str, action: str, packed: bytes | None) -> None:
+        table = self.tables.get(key)
+        if table is None:
+            if packed is None:
+                return
+            table = self.tables[key] = CounterTable(_limit(key))
+        self._open.before[key, action] = table.cell(action)
+        table.put(action, None if packed is None else np.frombuffer(packed, dtype="<f8", count=WIDTH))
+        if not len(table):
+            del self.tables[key]
+
     def _table(self, key: str) -> CounterTable:
         table = self.tables.get(key)
         if table is None:
@@ -119,6 +141,11 @@ class Population:
         if victim is not None and (key, victim) not in before:
             before[key, victim] = table.cell(victim)
 
+    def _opened(self, key: str, table: CounterTable, action: str) -> list[float]:
+        """A cell to be changed, its state before the batch kept."""
+        self._keep_before(key, table, action)
+        return table.open(action)
+
     def _make_room(self) -> None:
         while len(self.tables) > self.max_tables:
             recorded, key = heapq.heappop(self._by_age)
@@ -131,10 +158,9 @@ class Population:
                 self._keep_before(key, table, action)
             del self.tables[key]
 
-    def _packed(self, name: CellName) -> bytes | None:
-        table = self.tables.get(name[0])
-        cell = table.cell(name[1]) if table else None
-        return None if cell is None else cell.tobytes()
+    def _packed(self, key: str, action: str) -> bytes | None:
+        table = self.tables.get(key)
+        return None if table is None else table.packed(action)
 
 
 class PopulationView:

@@ -13,7 +13,9 @@ from typing import TypeVar
 
 from features.batch import apply_event, keep_s, pack_row
 from features.errors import StoreUnavailable
+from features.label_config import OutcomeWindows
 from features.log import LogTail, Problem
+from features.outcomes import WINDOWS
 from features.population import Population
 from features.state import Row, RowSet, State, updated_s
 from features.store import ABSENT, Commit, FeatureStore
@@ -71,19 +73,26 @@ class Replayed:
 
 
 async def rebuild(
-    logdir: Path, store: FeatureStore, generation: str, *, stop: int | None = None, progress: Progress | None = None
+    logdir: Path,
+    store: FeatureStore,
+    generation: str,
+    *,
+    stop: int | None = None,
+    progress: Progress | None = None,
+    windows: OutcomeWindows = WINDOWS,
 ) -> Rebuilt:
     """Clears a store and fills it with the effects of a log.
 
     Args:
         generation: new name for what the store then holds.
         stop: only lines below this offset.
+        windows: within which feedback counts.
 
     Raises:
         LogError: the log cannot be read.
         StoreError: the store failed; it is left without a generation, so nobody takes it for full.
     """
-    replayed = await replay(logdir, stop, progress)
+    replayed = await replay(logdir, stop, progress, windows)
     kept = {key: row for key, row in replayed.rowset.rows.items() if _may_be_read(key, row, replayed.newest_s)}
     # In a thread: both take long on the loop, and nobody else has these tables yet.
     cells = await asyncio.to_thread(_cells, replayed.state.population)
@@ -96,13 +105,15 @@ async def rebuild(
     )  # fmt: skip
 
 
-async def replay(logdir: Path, stop: int | None = None, progress: Progress | None = None) -> Replayed:
+async def replay(
+    logdir: Path, stop: int | None = None, progress: Progress | None = None, windows: OutcomeWindows = WINDOWS
+) -> Replayed:
     """Applies a log in memory, giving the event loop a turn between slices.
 
     Raises:
         LogError: the log cannot be read.
     """
-    replayed = Replayed()
+    replayed = Replayed(State(windows=windows))
     with closing(LogTail(logdir)) as tail:
         while events := tail.read(SLICE_EVENTS, stop):
             for offset, event in events:
@@ -111,7 +122,7 @@ async def replay(logdir: Path, stop: int | None = None, progress: Progress | Non
             replayed.state.population.seal(tail.offset)
             replayed.rowset.changed.clear()
             replayed.events += len(events)
-            replayed.last = last_applied(*events[-1])
+            replayed.last = last_applied(*events[-1], windows)
             if progress is not None:
                 progress(replayed.events, 0)
             await asyncio.sleep(0)

@@ -12,9 +12,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Union
 
-from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
+from redis._parsers.hiredis import NOT_ENOUGH_DATA
+from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -30,6 +31,7 @@ from features.store_layout import Layout, check_commit, check_ttl, fits, glob_of
 from features.store_url import StoreUrl, parse_store_url
 
 T = TypeVar("T")
+Driver = Union["_Unix", "_Tcp", "_Tls"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class RedisStore:
     """
 
     def __init__(
-        self, lanes: Lanes[AbstractConnection], layout: Layout, address: StoreUrl, timeout_ms: float,
+        self, lanes: Lanes[Driver], layout: Layout, address: StoreUrl, timeout_ms: float,
         slow: SlowLimits, circuit: Circuit, clock: Callable[[], float], on_close: Callable[[], None] | None,
     ) -> None:  # fmt: skip
         self._lanes = lanes
@@ -168,7 +170,7 @@ class RedisStore:
         if self._on_close is not None:
             await asyncio.to_thread(self._on_close)
 
-    async def _commit(self, connection: AbstractConnection, commit: Commit) -> None:
+    async def _commit(self, connection: Driver, commit: Commit) -> None:
         watch, look = (b"WATCH", self._layout.applied), (b"GET", self._layout.applied)
         *_, applied = await exchange(connection, watch, *(() if commit.before is None else (look,)))
         if commit.before is not None and not fits(commit, self._offset(applied)):
@@ -185,7 +187,7 @@ class RedisStore:
                 raise result
 
     async def _one(self, what: str, command: Command, timeout_ms: float | None = None) -> Any:
-        async def work(connection: AbstractConnection) -> Any:
+        async def work(connection: Driver) -> Any:
             try:
                 return (await exchange(connection, command))[0]
             except ResponseError as error:  # a whole answer, so the connection is as good as before
@@ -193,7 +195,7 @@ class RedisStore:
 
         return await self._run(what, work, self._timeout_ms if timeout_ms is None else timeout_ms)
 
-    async def _run(self, what: str, work: Callable[[AbstractConnection], Awaitable[T]], timeout_ms: float) -> T:
+    async def _run(self, what: str, work: Callable[[Driver], Awaitable[T]], timeout_ms: float) -> T:
         """The one edge at which the driver's errors become ours."""
         try:
             async with asyncio.timeout(timeout_ms / 1000.0), self._lanes.lane() as connection:
@@ -243,22 +245,49 @@ class RedisStore:
         return int(value)
 
 
-def _maker(address: StoreUrl) -> Callable[[], AbstractConnection]:
+class _AtHand:
+    """What a connection has read beyond the answer that was waited for."""
+
+    _parser: Any
+
+    def answers_at_hand(self, most: int) -> list[Any]:
+        """See `Wire`."""
+        reader, found = self._parser._reader, list[Any]()
+        while len(found) < most and (answer := reader.gets(False)) is not NOT_ENOUGH_DATA:
+            if isinstance(answer, RedisError):
+                raise answer
+            found.append(answer)
+        return found
+
+
+class _Unix(_AtHand, UnixDomainSocketConnection):
+    """Of a server on this machine."""
+
+
+class _Tcp(_AtHand, Connection):
+    """Of a server elsewhere."""
+
+
+class _Tls(_AtHand, SSLConnection):
+    """The same, encrypted."""
+
+
+def _maker(address: StoreUrl) -> Callable[[], Driver]:
     # RESP 2 keeps answers plain; our own time-outs are the only ones, and nothing is retried.
     options: dict[str, Any] = {
         "db": address.db, "username": address.username, "password": address.password,
         "protocol": 2, "socket_timeout": None, "socket_connect_timeout": None,
     }  # fmt: skip
     if address.scheme == "unix":
-        return lambda: UnixDomainSocketConnection(path=address.path, **options)
+        return lambda: _Unix(path=address.path, **options)
     options |= {"host": address.host, "port": address.port}
     if address.scheme == "rediss":
         options |= dict(address.tls)
-        return lambda: SSLConnection(**options)
-    return lambda: Connection(**options)
+        return lambda: _Tls(**options)
+    return lambda: _Tcp(**options)
 
 
-async def _is_clean(connection: AbstractConnection) -> bool:
+async def _is_clean(connection: Driver) -> bool:
     """Whether it is open and nothing has come in that nobody asked for, such as its end."""
     writer = connection._writer  # the driver's own look sees an end, but not a reset
     if writer is None or writer.is_closing():

@@ -8,6 +8,7 @@ Ids are hashed into keys: no separator in an id can reach another row, and no id
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -212,7 +213,9 @@ def life_s(key: str) -> int:
 _LIVES_S = {"u": USER_LIFE_S, "s": SESSION_LIFE_S, "r": RANKING_LIFE_S, "i": ID_LIFE_S}
 
 
+@lru_cache(8192)
 def _digest(*parts: str) -> str:
+    """A ranking asks for each of its keys several times on its way."""
     digest = blake2b(digest_size=12)
     for part in parts:
         encoded = part.encode("utf-8", "surrogatepass")

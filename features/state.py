@@ -25,6 +25,7 @@ from features.events import (
     RankingEvent,
     UserEvent,
 )
+from features.label_config import OutcomeWindows
 from features.population import EVERYTHING, Population
 from features.rows import Done, OfferedItem, RankingRow, SaidText, SessionRow, Token, User
 from features.situation import credited_keys, situation_keys
@@ -60,9 +61,16 @@ class State:
     Args:
         population: tables over everyone.
         catalogue: changed by `action` events.
+        windows: within which feedback counts.
     """
 
-    def __init__(self, population: Population | None = None, catalogue: Catalogue | None = None) -> None:
+    def __init__(
+        self,
+        population: Population | None = None,
+        catalogue: Catalogue | None = None,
+        windows: OutcomeWindows = outcomes.WINDOWS,
+    ) -> None:
+        self.windows = windows
         self.population = population if population is not None else Population()
         self.catalogue = catalogue if catalogue is not None else Catalogue()
         self.skipped: Counter[str] = Counter()
@@ -135,7 +143,9 @@ class State:
         ranking = rowset.get(rows.ranking_key(event.user, event.ranking), event.time_s)
         if not isinstance(ranking, RankingRow) or ranking.user != event.user:
             return self._skip("orphan_feedback")
-        settled = outcomes.settle(ranking, event)
+        if outcomes.is_late(ranking, event, self.windows):
+            return self._skip("late_feedback")
+        settled = outcomes.settle(ranking, event, self.windows)
         rowset.put(rows.ranking_key(event.user, event.ranking), ranking)
         user, session = self._both(rowset, event.user, ranking.session, event.time_s)
         for outcome in settled:

@@ -29,11 +29,19 @@ class Wire(Protocol):
         """The next answer; raises one that is an error."""
         ...
 
+    def answers_at_hand(self, most: int) -> list[Any]:
+        """Answers that have come already, none where more has to be waited for; raises one that is an error."""
+        ...
+
 
 async def exchange(connection: Wire, *sent: Command) -> list[Any]:
     """Sends the commands at once and reads their answers; raises the first that is an error."""
     await connection.send_packed_command(b"".join(pack_command(command) for command in sent))  # type: ignore[arg-type]
-    return [await connection.read_response() for _ in sent]
+    answers = [await connection.read_response()]
+    while len(answers) < len(sent):
+        # Those that came with the first: asking the driver for each costs ten times as much.
+        answers += connection.answers_at_hand(len(sent) - len(answers)) or [await connection.read_response()]
+    return answers
 
 
 async def scan_cells(connection: Wire, layout: Layout, pattern: bytes) -> dict[bytes, bytes]:

@@ -188,7 +188,10 @@ async def _open(config: ServeConfig, policy: PolicyConfig, around: Surroundings,
         stack.push_async_callback(opened.close)
         stack.push_async_callback(_cancel, asyncio.create_task(opened.keep_server(), name="store keeper"))
     await reach(store, config.store)
-    applier = Applier(logdir, lambda: log.end, store, monotonic_ms=around.clock.monotonic_ms, settings=around.applier)
+    applier = Applier(
+        logdir, lambda: log.end, store,
+        monotonic_ms=around.clock.monotonic_ms, settings=around.applier, windows=config.outcomes,
+    )  # fmt: skip
     stack.callback(applier.close)
     recent = recent_ids(last_lines(logdir, LOG_BYTES), log.end)
     return _Opened(config, policy, around, log, live, recent, store, applier, OwnWrites(applier, log.end))

@@ -6,7 +6,7 @@ Each key is optional; what the files say is the default here, and a test holds t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -14,6 +14,7 @@ from msgspec import Meta
 from features.catalogue import MAX_ACTIONS, ActionSpec
 from features.errors import StoreUnavailable
 from features.events import MAX_CANDIDATES, Name
+from features.label_config import LabelSettings, OutcomeWindows
 from features.store_url import parse_store_url
 from ranker.config_file import build, load, read_yaml
 from ranker.errors import ConfigError
@@ -23,7 +24,6 @@ Ms = Annotated[float, Meta(gt=0, le=600_000)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
 Positive = Annotated[float, Meta(gt=0, le=1000)]
-Gain = Annotated[int, Meta(ge=0, le=1000)]
 Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Threads = Annotated[int, Meta(ge=1, le=256)]
 Count = Annotated[int, Meta(ge=1, le=10_000_000)]
@@ -62,6 +62,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_candidates: Annotated[int, Meta(ge=1, le=MAX_CANDIDATES)] = 200
     max_body_bytes: Annotated[int, Meta(ge=1024, le=64 * 1024 * 1024)] = 256 * 1024
     budgets_ms: Budgets = Budgets()
+    outcomes: OutcomeWindows = OutcomeWindows()
     threads: Threads = 1
     freeze_gc: bool = True
 
@@ -75,9 +76,15 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SampleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to learn from."""
+    """What to learn from.
+
+    Args:
+        negatives: `offered` compares only what was shown, `pool` takes all candidates that were not for useless;
+            `auto` decides by the log (see training/evidence.py).
+    """
 
     max_queries: Count = 20_000
+    negatives: Literal["auto", "offered", "pool"] = "auto"
     top: Annotated[int, Meta(ge=0, le=MAX_CANDIDATES)] = 20
     others: Annotated[int, Meta(ge=0, le=MAX_CANDIDATES)] = 8
     folds: Annotated[int, Meta(ge=2, le=20)] = 4
@@ -108,14 +115,32 @@ class TreesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lambda_l2: Annotated[float, Meta(ge=0, le=1e6)] = 1.0
     truncation_level: Count = 10
     max_bin: Annotated[int, Meta(ge=2, le=65_535)] = 127
-    label_gain: tuple[Gain, Gain, Gain] = (0, 1, 3)
+    exponential: bool = True
     threads: Threads = 2
     seed: Seed = 0
+
+
+class PositionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is done about lists being looked at from the top.
+
+    Args:
+        bias: `model` lets the trees' training fit a bias per position, `ips` weighs what was useful by one over
+            how often its position is looked at, `none` believes the log; `auto` decides by the log.
+        regularization: of the fitted biases; more than 0 leaves some of them in the model.
+        clip: largest weight of `ips`.
+    """
+
+    bias: Literal["auto", "none", "model", "ips"] = "auto"
+    regularization: Annotated[float, Meta(ge=0, le=1000)] = 0.0
+    clip: Annotated[float, Meta(ge=1, le=1000)] = 10.0
 
 
 class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`configs/train.yaml`: a section for each part of the light stage's training."""
 
+    outcomes: OutcomeWindows = OutcomeWindows()
+    labels: LabelSettings = LabelSettings()
+    position: PositionSettings = PositionSettings()
     sample: SampleSettings = SampleSettings()
     text: TextSettings = TextSettings()
     trees: TreesSettings = TreesSettings()

@@ -17,6 +17,7 @@ from ranker.degraded import Degraded
 from ranker.judges import Judge, apply_before_draw
 from ranker.pipeline import Pipeline
 from ranker.ranking_log import ranking_event
+from ranker.ranking_sink import RankingSink
 from ranker.types import Candidates, Item, Ranking, RankRequest
 
 PROBE, REPLAY = "probe", "replay"
@@ -51,16 +52,18 @@ class Decisions:
 
     Args:
         recheck: the pipeline for an answer that was given before: the context, then LookAgain.
-        on_logged: called with the user and the end in the log of a ranking that was written.
+        log: None where another process writes it, through `remote`.
+        on_logged: called with the user and the end in the log of a ranking that was written here.
         unlogged: rankings so far that could not be written.
     """
 
     pipeline: Pipeline
     recheck: Pipeline
-    log: LogWriter
+    log: LogWriter | None
     live: LiveCatalogue
     clock: Clock
     on_logged: Callable[[str, int], None] = lambda _user, _end: None
+    remote: RankingSink | None = None
     unlogged: int = field(default=0, init=False)
 
     async def decide(self, request: RankRequest, request_id: str, due: Due, *reasons: Degraded) -> RankAnswer:
@@ -76,7 +79,7 @@ class Decisions:
         ranking = (await self.pipeline.run(started)).because(*reasons)
         ranking = self._told(ranking)
         if ranking.traffic != PROBE:
-            ranking = self._logged(ranking)
+            ranking = self._logged(ranking) if self.remote is None else await self._sent(ranking, self.remote)
         return self._answer(ranking, due)
 
     async def replay(self, request: RankRequest, request_id: str, due: Due) -> RankAnswer:
@@ -110,7 +113,17 @@ class Decisions:
         drifted = ranking.known is not None and seen is not None and not ranking.known.population.exact
         return ranking.because(Degraded.FEATURES_STALE) if behind or drifted else ranking
 
+    async def _sent(self, ranking: Ranking, remote: RankingSink) -> Ranking:
+        try:
+            line = encode_event(ranking_event(ranking))
+            await remote.keep(ranking.request.user, line, ranking.deadline_ms)
+        except LogError:
+            self.unlogged += 1
+            return ranking.because(Degraded.LOG_UNAVAILABLE)
+        return ranking
+
     def _logged(self, ranking: Ranking) -> Ranking:
+        assert self.log is not None
         try:
             first = self.log.append([encode_event(ranking_event(ranking))])
         except LogError:

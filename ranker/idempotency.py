@@ -114,12 +114,16 @@ class Answers:
             return await compute(False), False
         return await self._first_here(asked, until, compute)
 
+    def note_forgotten(self, user: str, at_s: float) -> None:
+        """Drops here what was begun for a user before an instant in Unix seconds."""
+        self._forgotten[user] = max(at_s, self._forgotten.get(user, at_s))
+        if len(self._forgotten) > MAX_FORGOTTEN:
+            self._forgotten.popitem(last=False)
+
     async def forget(self, user: str) -> None:
         """Drops what is remembered for a user: here at once, elsewhere and after a restart once the store has it."""
         now_s = self.now_s()
-        self._forgotten[user] = now_s
-        if len(self._forgotten) > MAX_FORGOTTEN:
-            self._forgotten.popitem(last=False)
+        self.note_forgotten(user, now_s)
         with contextlib.suppress(StoreError):
             await self.store.put(_forgotten_key(user), msgspec.msgpack.encode(now_s), self.keep_s)
 

@@ -8,6 +8,7 @@ store falls back behind it, or more users wait than are remembered, nobody's row
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -43,15 +44,19 @@ class OwnWrites:
     Args:
         floor: offset for everybody who is not remembered; at start the end of the log.
         max_users: so many are remembered.
+        on_wrote: is told too, for other processes.
     """
 
     applier: Following
     floor: int = 0
     max_users: int = MAX_USERS
+    on_wrote: Callable[[str, int], None] | None = None
     _ends: OrderedDict[str, int] = field(default_factory=OrderedDict, repr=False)
 
     def wrote(self, user: str, end: int) -> None:
         """Says that an event of a user was appended just below `end`; ends never go back."""
+        if self.on_wrote is not None:
+            self.on_wrote(user, end)
         self._ends[user] = end
         self._ends.move_to_end(user)
         applied = self.applier.applied

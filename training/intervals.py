@@ -1,4 +1,4 @@
-"""Bootstrap intervals that resample whole clusters (dialogues, users), for means and paired differences."""
+"""Intervals over whole clusters (dialogues, users): bootstrapped means, paired differences and ratios, linearised sums."""
 
 from __future__ import annotations
 
@@ -85,6 +85,52 @@ def paired_interval(
     if left.shape != right.shape:
         raise ValueError(f"a has shape {left.shape} and b {right.shape}: they are not paired")
     return interval(left - right, clusters, seed, draws, level)
+
+
+def clustered_se(influence: ArrayLike, clusters: Sequence[Any] | NDArray[Any], small: bool = True) -> float:
+    """Standard error of an estimate whose error is the mean of `influence`, rows of a cluster moving together.
+
+    √Σ(cluster sums)² / n; with every row a cluster of its own and `influence` = w(r − V) / mean w, that of SNIPS.
+
+    Args:
+        influence: [rows], summing to 0.
+        small: times √(G / (G − 1)) for G clusters, as the variance of a mean has; inf for one cluster.
+    """
+    rows = np.asarray(influence, np.float64)
+    _, codes = np.unique(np.asarray(clusters), return_inverse=True)
+    sums = np.bincount(codes, rows)
+    if len(sums) < 2:
+        return float("inf")
+    correction = len(sums) / (len(sums) - 1.0) if small else 1.0
+    return float(np.sqrt((sums**2).sum() * correction) / len(rows))
+
+
+def resampled_ratios(
+    numerators: Floats, denominators: Floats, clusters: Sequence[Any] | NDArray[Any], seed: int, draws: int
+) -> Floats:
+    """Bootstrapped ratios: numerator and denominator resampled together, whole clusters drawn with replacement.
+
+    Args:
+        numerators, denominators: [rows, ratios], finite.
+        clusters: [rows].
+
+    Returns:
+        Σ numerators / Σ denominators [draws, ratios]; nan where the latter is 0.
+    """
+    _, codes = np.unique(np.asarray(clusters), return_inverse=True)
+    size = int(codes.max()) + 1
+    columns = np.concatenate([numerators, denominators], axis=1)
+    sums = np.stack([np.bincount(codes, column, size) for column in columns.T], axis=1)
+    rng = np.random.default_rng(seed)
+    totals = np.empty((draws, sums.shape[1]))
+    step = max(1, _DRAWN_AT_ONCE // size)
+    for start in range(0, draws, step):
+        rows = min(step, draws - start)
+        drawn = rng.integers(0, size, (rows, size)) + np.arange(rows)[:, None] * size
+        counts = np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size)
+        totals[start : start + rows] = counts @ sums
+    above, below = np.hsplit(totals, 2)
+    return np.divide(above, below, out=np.full_like(above, np.nan), where=below != 0.0)
 
 
 def _resampled_means(sums: Floats, counts: Floats, rng: np.random.Generator, draws: int) -> Floats:

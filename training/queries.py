@@ -15,7 +15,7 @@ from features.known import Known, Moment
 from features.population import EVERYTHING
 from features.priors import useful
 from features.scored import scored_set
-from training.labels import GRADE_ACCEPTED, Labels, Pair
+from training.labels import Labels, Pair
 from training.replay import Decision
 
 MAX_QUERY_CANDIDATES = 1000
@@ -28,16 +28,23 @@ class Query:
 
     Args:
         cluster: session, else user: queries of a cluster are not independent.
-        grades: [candidates], 0 for what was not offered.
-        offered: [candidates], whether it was in the list shown.
+        grades: [candidates], gains; 0 for what was not offered.
+        positions: [candidates], place in the list shown, from 1; 0 for what was not offered.
+        unseen: [candidates], offered and not looked at, as the app says: its grade says nothing.
         missing: useful pairs that are not among the candidates; each counts as a miss.
     """
 
     decision: Decision
     moment: Moment
-    grades: NDArray[np.int64]
-    offered: NDArray[np.bool_]
+    grades: NDArray[np.float64]
+    positions: NDArray[np.int64]
+    unseen: NDArray[np.bool_]
     missing: int
+
+    @property
+    def offered(self) -> NDArray[np.bool_]:
+        """[candidates], whether it was in the list shown."""
+        return self.positions > 0
 
     @property
     def cluster(self) -> str:
@@ -72,22 +79,28 @@ def build_query(decision: Decision, labels: Labels, catalogue: Catalogue) -> Que
         return "no_label"
     if not graded:
         return "list_unknown"
-    if not any(graded.values()):
+    if not any(grade > 0.0 for grade in graded.values()):
         return "no_positive"
     pairs = candidate_pairs(decision, catalogue)
     if not pairs:
         return "no_candidates"
-    place = {pair: row for row, pair in enumerate(pairs)}
-    grades = np.zeros(len(pairs), np.int64)
-    offered = np.zeros(len(pairs), np.bool_)
-    missing = 0
-    for pair, grade in graded.items():
-        row = place.get(pair)
-        if row is None:
-            missing += grade > 0
-        else:
-            grades[row], offered[row] = grade, True
-    return Query(decision, moment_of(decision, pairs, catalogue), grades, offered, missing)
+    places = positions_of(decision.event)
+    unseen = labels.unseen.get((decision.event.user, decision.event.id), frozenset())
+    return Query(
+        decision,
+        moment_of(decision, pairs, catalogue),
+        grades=np.array([graded.get(pair, 0.0) for pair in pairs]),
+        positions=np.array([places.get(pair, 0) for pair in pairs], np.int64),
+        unseen=np.array([pair in unseen for pair in pairs]),
+        missing=sum(grade > 0.0 for pair, grade in graded.items() if pair not in set(pairs)),
+    )
+
+
+def positions_of(event: RankingEvent | InteractionEvent) -> dict[Pair, int]:
+    """Where each pair of a list was shown; what a user did by himself is as if it had been first."""
+    if isinstance(event, InteractionEvent):
+        return {} if event.action is None else {(event.action, None): 1}
+    return {(item.action, item.target): item.position for item in reversed(event.items)}
 
 
 def moment_of(decision: Decision, pairs: list[Pair], catalogue: Catalogue) -> Moment:
@@ -129,12 +142,12 @@ def _common(known: Known, catalogue: Catalogue) -> list[str]:
     return [actions[row] for row in best.tolist()]
 
 
-def _graded(event: RankingEvent | InteractionEvent, labels: Labels) -> dict[Pair, int] | None:
+def _graded(event: RankingEvent | InteractionEvent, labels: Labels) -> dict[Pair, float] | None:
     if isinstance(event, RankingEvent):
         return labels.grades.get((event.user, event.id))
     if not labels.learn_from_own_actions or event.action is None:
         return None
-    return {(event.action, None): GRADE_ACCEPTED}
+    return {(event.action, None): labels.settings.gains.accepted}
 
 
 def fold_of(cluster: str, folds: int) -> int:

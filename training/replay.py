@@ -16,7 +16,9 @@ from pathlib import Path
 from features import rows
 from features.events import COUNTED_TRAFFIC, Event, InteractionEvent, RankingEvent
 from features.known import Known
+from features.label_config import OutcomeWindows
 from features.log import Problems, read_log
+from features.outcomes import WINDOWS
 from features.rows import SessionRow, User
 from features.state import RowSet, State
 from training.identity import identity
@@ -44,6 +46,7 @@ class Replay:
         until_s: events at or after this time are as if they had not been logged; None takes all.
         own_actions: also stop at interactions with an action.
         progress: called with the number of events taken in, every thousand.
+        windows: within which feedback counts.
     """
 
     def __init__(
@@ -52,8 +55,9 @@ class Replay:
         until_s: float | None = None,
         own_actions: bool = False,
         progress: Callable[[int], None] | None = None,
+        windows: OutcomeWindows = WINDOWS,
     ) -> None:
-        self.state = State()
+        self.state = State(windows=windows)
         self.rowset = RowSet()
         self.problems = Problems()
         self.counts: Counter[str] = Counter()

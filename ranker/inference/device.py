@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,11 @@ from typing import Protocol
 
 from ranker.inference.batch_run import BatchRun, Clock, Outcome, Work
 from ranker.inference.workspace import Workspaces
+
+LOG = logging.getLogger(__name__)
+
+Begin = Callable[[], object]
+"""Called once, on the device's thread, before its first batch."""
 
 Ended = Callable[[Work, Outcome], None]
 """Called on the event loop."""
@@ -44,11 +50,13 @@ class ThreadDevice:
     Args:
         workspaces: one for the batch in flight.
         clock: the engine's.
+        begin: sets what belongs to the thread, such as `torch.set_num_threads`; may be None.
     """
 
-    def __init__(self, workspaces: Workspaces, clock: Clock, name: str = "device") -> None:
+    def __init__(self, workspaces: Workspaces, clock: Clock, begin: Begin | None = None, name: str = "device") -> None:
         self._workspaces = workspaces
         self._clock = clock
+        self._begin = begin
         self._name = name
         self._jobs: SimpleQueue[tuple[Work, Ended, asyncio.AbstractEventLoop] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -65,9 +73,17 @@ class ThreadDevice:
         self._jobs.put(None)
 
     def _serve(self) -> None:
+        self._begun()
         while (job := self._jobs.get()) is not None:
             work, ended, loop = job
             outcome = BatchRun(work, self._workspaces, self._clock).run()
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
                 loop.call_soon_threadsafe(ended, work, outcome)
             del job, work, ended, loop, outcome  # or payloads and results would live until the next batch
+
+    def _begun(self) -> None:
+        try:
+            if self._begin is not None:
+                self._begin()
+        except Exception:  # a device without its settings is slow; without its thread it would hang
+            LOG.exception("the thread of device %r could not be set up", self._name)

@@ -4,6 +4,8 @@
     await engine.load("m@1", model)
     result = await engine.submit(engine.request("m@1", payload, budget_ms=50.0), payload)
 
+`ranker/inference/model.py` says how a model is made for it.
+
 The scheduler, the tickets and the versions belong to the event loop; the device's thread sees one batch at a time.
 
 A caller who leaves cancels his future: what waits leaves the queue at once, what was dispatched and not begun is not
@@ -12,24 +14,28 @@ not end is given up, its callers and the queue are told, and new requests are re
 
 Of the process, not of the engine: `sys.setswitchinterval(0.0005)` shortens what a busy loop costs the device's thread;
 `gc.freeze()` after the models are loaded keeps a full collection short; a model's own threads (OMP_NUM_THREADS, or
-torch.set_num_threads) should leave one core to the loop.
+torch.set_num_threads, given as `begin`) should leave one core to the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from ranker.inference.device import Device, ThreadDevice, monotonic_ms
+from ranker.inference.device import Begin, Device, ThreadDevice, monotonic_ms
 from ranker.inference.driver import Driver, Parts, Surroundings
 from ranker.inference.engine_config import EngineConfig
 from ranker.inference.engine_errors import DeviceStuck, EngineError, ModelFailed, Rejected, VersionRefused
 from ranker.inference.engine_stats import EngineStats
 from ranker.inference.gate import Gate
+from ranker.inference.memory_report import PoolSource
 from ranker.inference.model import Model, Payload, Result
+from ranker.inference.pages import Pages
 from ranker.inference.pool import MemoryPool
 from ranker.inference.request import Request
 from ranker.inference.scheduler import Scheduler, SchedulerConfig
@@ -61,15 +67,22 @@ def open_engine(
     *,
     workspace_bytes: int,
     cache: ShardCache | None = None,
+    pages: Pages | None = None,
     limits: EngineConfig | None = None,
+    begin: Begin | None = None,
 ) -> Engine:
     """An engine with a thread of its own, and one workspace from the pool.
+
+    Args:
+        workspace_bytes: for the largest batch.
+        pages: of the models' histories, for the reports.
+        begin: called on the device's thread before its first batch, such as `lambda: torch.set_num_threads(1)`.
 
     Raises:
         PoolExhausted: the workspace does not fit.
     """
-    device = ThreadDevice(Workspaces(pool, workspace_bytes), monotonic_ms)
-    return Engine(Scheduler(config), device, Holdings(cache, pool), limits)
+    device = ThreadDevice(Workspaces(pool, workspace_bytes), monotonic_ms, begin)
+    return Engine(Scheduler(config), device, Holdings(cache, pool, pages), limits)
 
 
 @dataclass(frozen=True)
@@ -79,10 +92,12 @@ class Holdings:
     Args:
         cache: shards, of this engine alone; None where no model has any.
         pool: of the device; None where nobody asks.
+        pages: of the models' histories; None where they keep none.
     """
 
     cache: ShardCache | None = None
     pool: MemoryPool | None = None
+    pages: Pages | None = None
 
 
 class Engine:
@@ -115,18 +130,27 @@ class Engine:
         """Callers that wait."""
         return len(self._driver.tickets)
 
-    async def load(self, model_key: str, model: Model, *, cost_ms: tuple[float, float] | None = None) -> None:
+    async def load(
+        self,
+        model_key: str,
+        model: Model,
+        *,
+        cost_ms: tuple[float, float] | None = None,
+        warm: Sequence[Payload] = (),
+    ) -> None:
         """Makes a version ready to serve; those that serve go on meanwhile.
 
         Args:
             cost_ms: what a batch costs, fixed and per token, where that is known; else the first batches find out.
+            warm: run one by one on the device before anybody may ask, the largest first: first calls are slow, and a
+                version that fails on one of them is refused with that error.
 
         Raises:
             VersionRefused: it is there already. Other errors are the cache's or the model's.
         """
         if cost_ms is not None:
             self._driver.scheduler.seed_cost(model_key, fixed_ms=cost_ms[0], per_token_ms=cost_ms[1])
-        await self._versions.load(model_key, model)
+        await self._versions.load(model_key, model, lambda: self._warm(model_key, warm))
 
     async def retire(self, model_key: str) -> None:
         """Takes a version out of service; returns when all it was asked is answered.
@@ -167,17 +191,7 @@ class Engine:
 
     def offer(self, request: Request, payload: Payload) -> asyncio.Future[Result]:
         """The same as a future, for callers without a task of their own; cancelling it is leaving."""
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self.stats.counts["offered"] += 1
-        tickets = self._driver.tickets
-        if (refusal := self._gate.refusal(request, tickets)) is not None:
-            future.set_exception(refusal)
-            return future
-        ticket = Ticket(request, payload, future)
-        self._versions.use(request.model_key)
-        tickets.open(ticket)
-        self._driver.admit(ticket)
-        return future
+        return self._admit(request, payload, self._gate.refusal(request, self._driver.tickets))
 
     async def close(self) -> None:
         """Takes no more, lets what was let in end for `drain_ms`, and tells the rest that the engine is closing.
@@ -192,6 +206,12 @@ class Engine:
         driver.stop()
         if driver.stuck is None:  # else the device may still read the shards
             await self._versions.close()
+
+    def memory_source(self, name: str) -> PoolSource:
+        """What `GET /v1/memory` lists under this name while the engine runs: its pool, its pages and its shards."""
+        held = self._holdings
+        assert held.pool is not None, "an engine without a pool has no memory to report"
+        return PoolSource(name, held.pool, held.pages, held.cache)
 
     def metrics(self) -> dict[str, Any]:
         """All figures, as plain as JSON; see `EngineStats.snapshot`. What lies in the pool is `profile`'s to say.
@@ -217,4 +237,28 @@ class Engine:
             },
             "shards": msgspec.to_builtins(cache.stats()) if cache is not None else None,
             "pool": {name: getattr(pool, name) for name in POOL_FIGURES} if pool is not None else None,
+            "pages": _page_figures(self._holdings.pages),
         }
+
+    def _admit(self, request: Request, payload: Payload, refusal: Rejected | None) -> asyncio.Future[Result]:
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self.stats.counts["offered"] += 1
+        if refusal is not None:
+            future.set_exception(refusal)
+            return future
+        ticket = Ticket(request, payload, future)
+        self._versions.use(request.model_key)
+        self._driver.tickets.open(ticket)
+        self._driver.admit(ticket)
+        return future
+
+    async def _warm(self, model_key: str, payloads: Sequence[Payload]) -> None:
+        for payload in payloads:
+            request = self.request(model_key, payload, budget_ms=math.inf)
+            await self._admit(request, payload, self._gate.shut(request.request_id))
+
+
+def _page_figures(pages: Pages | None) -> dict[str, Any] | None:
+    if pages is None:
+        return None
+    return {**msgspec.to_builtins(pages.counts()), **msgspec.to_builtins(pages.stats), "open": pages.open_histories}

@@ -54,10 +54,8 @@ class Gate:
             type(name) is str and type(request.model_key) is str
         ):  # both are looked up; the rest is the scheduler's
             return self.refused(str(name), "invalid", detail=fault(request) or "")
-        if self.closing:
-            return self.refused(name, "closing")
-        if self.stuck:
-            return self.refused(name, "stuck", RETRY_MS)
+        if (shut := self.shut(name)) is not None:
+            return shut
         if name in known:
             return self.refused(name, "duplicate")
         version = self._versions.find(request.model_key)
@@ -66,6 +64,12 @@ class Gate:
         if version.stage is Stage.LOADING:
             return self.refused(name, "loading", RETRY_MS)
         return self.refused(name, "retired") if version.stage is Stage.LEAVING else None
+
+    def shut(self, name: str) -> Rejected | None:
+        """Why nobody may come in now, or None."""
+        if self.closing:
+            return self.refused(name, "closing")
+        return self.refused(name, "stuck", RETRY_MS) if self.stuck else None
 
     def refused(self, name: str, reason: EngineReason, retry_ms: float = 0.0, detail: str = "") -> Rejected:
         """Counts a rejection and makes its error."""

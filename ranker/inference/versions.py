@@ -9,7 +9,7 @@ waits, is counted as a use, so the pins outlive the last of them. Belongs to the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from enum import StrEnum
 from typing import Any
@@ -17,6 +17,9 @@ from typing import Any
 from ranker.inference.engine_errors import VersionRefused
 from ranker.inference.model import Model
 from ranker.inference.shards import ShardCache
+
+Warm = Callable[[], Awaitable[None]]
+"""Runs a version before anybody may ask for it."""
 
 
 class Stage(StrEnum):
@@ -72,8 +75,11 @@ class Versions:
             version.unused.set_result(None)
             version.unused = None
 
-    async def load(self, key: str, model: Model) -> None:
+    async def load(self, key: str, model: Model, warm: Warm) -> None:
         """Pins its shards and loads it beside what runs; a caller who is cancelled meanwhile does not stop that.
+
+        Args:
+            warm: runs once it is loaded, before it serves; what it raises refuses the version.
 
         Raises:
             VersionRefused: it is there already, or its shards belong to another version.
@@ -84,7 +90,7 @@ class Versions:
         if strange := [str(shard) for shard in model.shards if shard.model_key != key]:
             raise VersionRefused(f"version {key!r} cannot be made of {strange[0]}")
         version = self._versions[key] = Version(key, model)
-        await self._detached(version, self._load(version))
+        await self._detached(version, self._load(version, warm))
 
     async def retire(self, key: str) -> None:
         """Takes no more requests for it; returns when it has answered what it owes and its pins are released.
@@ -117,7 +123,7 @@ class Versions:
         )  # looked at, if by nobody else
         await asyncio.shield(version.task)
 
-    async def _load(self, version: Version) -> None:
+    async def _load(self, version: Version, warm: Warm) -> None:
         try:
             shards = {}
             for key in version.model.shards:
@@ -131,7 +137,20 @@ class Versions:
             del self._versions[version.key]
             await version.pins.aclose()
             raise
+        try:
+            await warm()
+        except BaseException:
+            await self._give_up(version)
+            raise
         version.stage = Stage.SERVING
+
+    async def _give_up(self, version: Version) -> None:
+        """Lets go of a version that is loaded and shall not serve; of one that hangs the device, when that ends."""
+        version.stage = Stage.LEAVING
+        leaving = version.task = asyncio.get_running_loop().create_task(self._leave(version))
+        leaving.add_done_callback(lambda task: task.cancelled() or task.exception())
+        if not version.uses:
+            await leaving
 
     async def _leave(self, version: Version) -> None:
         if version.uses:

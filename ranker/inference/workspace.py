@@ -117,6 +117,11 @@ class Workspaces:
         """Workspaces that no batch holds."""
         return len(self._idle)
 
+    @property
+    def busy(self) -> int:
+        """Workspaces that a batch holds."""
+        return len(self._leases) - len(self._idle)
+
     @contextmanager
     def batch(self) -> Iterator[Workspace]:
         """A workspace until the block ends, however it ends.
@@ -141,8 +146,8 @@ class Workspaces:
         Raises:
             LeaseError: a batch is still in flight.
         """
-        if len(self._idle) < len(self._leases):
-            raise LeaseError(f"{len(self._leases) - len(self._idle)} batches still hold a workspace")
+        if self.busy:
+            raise LeaseError(f"{self.busy} batches still hold a workspace")
         for lease in self._leases:
             lease.release()
         self._idle, self._leases = [], []

@@ -42,11 +42,34 @@ class DataSpan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rankings: Count = 0
 
 
+class SecondEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a version's second stage is made of: with its files it can be built again.
+
+    Args:
+        tokens: number of the way in which events become tokens.
+        sizes: of the network, by name.
+        vocabularies: how many values each knows, by name.
+        shards: files with its tensors, in order.
+        worth: of each outcome it foretells, a loss below 0.
+        passed_on: candidates that it is made to rank.
+        light: the version whose light stage it was trained over, which this one carries.
+    """
+
+    tokens: Count
+    sizes: dict[str, int]
+    vocabularies: dict[str, int]
+    shards: list[str]
+    worth: dict[str, float]
+    passed_on: Annotated[int, msgspec.Meta(ge=1)]
+    light: str
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a version is.
 
     Args:
         schema: fingerprint of the feature schema that the model was made for.
+        second: of its second stage, where it has one.
         extra: whatever the training job wants to say; never read by the service's own code.
     """
 
@@ -57,6 +80,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     schema: str
     metrics: dict[str, Any] = {}
     data: DataSpan = DataSpan()
+    second: SecondEntry | None = None
     extra: dict[str, Any] = {}
 
 

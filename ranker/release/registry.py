@@ -23,6 +23,7 @@ from ranker.release.manifest import (
     DataSpan,
     FileEntry,
     Manifest,
+    SecondEntry,
     decode_manifest,
     encode_manifest,
     is_file_name,
@@ -30,7 +31,7 @@ from ranker.release.manifest import (
     timestamp,
 )
 
-__all__ = ["DataSpan", "FileEntry", "Manifest", "Registry"]
+__all__ = ["DataSpan", "FileEntry", "Manifest", "Registry", "SecondEntry"]
 
 _UNFINISHED = ".publishing"
 _LOCK = ".lock"
@@ -59,11 +60,13 @@ class Registry:
         data: DataSpan | None = None,
         extra: Mapping[str, Any] | None = None,
         kind: str = "light",
+        second: SecondEntry | None = None,
     ) -> Manifest:
         """Writes a new version under the next number; it is not yet active.
 
         Args:
             files: content by name, or a folder of plain files.
+            second: what the manifest says of the second stage, where the files hold one.
 
         Raises:
             VersionRefused: a name, a size or a kind of file that a version may not have.
@@ -82,6 +85,7 @@ class Registry:
                     schema=schema,
                     metrics=dict(metrics or {}),
                     data=data or DataSpan(),
+                    second=second,
                     extra=dict(extra or {}),
                 )
                 self._write(manifest, contents)

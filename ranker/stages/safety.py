@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,6 +29,7 @@ class SafetyJudge:
         classes: rules by safety class; an action of another class is withheld.
         scorer: of rendered texts; None: only the catalogue's rules. May be replaced while serving.
         restricted_withheld: set while this process may lag behind the catalogue.
+        lagging: asked at every look whether it may; None in a process that cannot.
     """
 
     catalogue: CompiledCatalogue
@@ -36,6 +37,7 @@ class SafetyJudge:
     clock: Clock
     scorer: TextScorer | None = None
     restricted_withheld: bool = False
+    lagging: Callable[[], bool] | None = None
     name: str = "safety"
     _check: TextCheck | None = field(default=None, repr=False)
     _last: LastVerdicts = field(default_factory=LastVerdicts, repr=False)

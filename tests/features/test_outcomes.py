@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from features.events import FeedbackEvent, from_seconds
-from features.outcomes import ACCIDENTAL_WINDOW_S, Outcome, settle
+from features.outcomes import WINDOWS, Outcome, settle
 from features.rows import OfferedItem, RankingRow
 from training.labels import grade
 
@@ -23,7 +23,7 @@ def ranking() -> RankingRow:
     )
 
 
-W = ACCIDENTAL_WINDOW_S
+W = WINDOWS.accidental_s
 BOTH = ("accepted", "completed")
 
 

@@ -369,33 +369,6 @@ def test_packing_rows_between_events_changes_nothing(seed: int) -> None:
         assert row == other if isinstance(row, float) else pack_row(row) == pack_row(other)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_counters_and_labels_say_the_same_about_a_random_stream(seed: int) -> None:
-    events = [
-        event for event in EventStream(seed, users=4, step_s=20.0).take(600) if not isinstance(event, ForgetEvent)
-    ]
-    world = World()
-    for event in events:
-        world.apply(event)
-    labels = read_labels(enumerate(events))
-    completed: Counter[str] = Counter(
-        action for graded in labels.grades.values() for (action, _), useful in graded.items() if useful == 2
-    )
-    offered: Counter[str] = Counter(action for graded in labels.grades.values() for action, _ in graded)
-    done = {event.id: event.action for event in events if isinstance(event, InteractionEvent) and event.action}
-    own = Counter(done.values())
-    cells = world.state.population.at().gather(EVERYTHING, ACTIONS)
-    assert cells[:, OFFERED].tolist() == [offered[action] for action in ACTIONS]
-    assert cells[:, COMPLETED].tolist() == [completed[action] for action in ACTIONS]
-    assert cells[:, SELF].tolist() == [own[action] for action in ACTIONS]
-    assert labels.counts["orphan_feedback"] == world.state.skipped["orphan_feedback"]
-    assert labels.counts["no_new_outcome"] == world.state.skipped["no_new_outcome"]
-    assert labels.counts["duplicate"] == world.state.skipped["duplicate"]
-    accepted = sum(useful == 1 for graded in labels.grades.values() for useful in graded.values())
-    withdrawn = cells[:, ACCEPTED].sum() - accepted - cells[:, COMPLETED].sum()
-    assert abs(withdrawn) <= cells[:, DISMISSED].sum()
-
-
 def test_the_sums_over_contexts_are_those_over_everything() -> None:
     world = World()
     for event in EventStream(5).take(500):

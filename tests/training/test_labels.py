@@ -32,7 +32,10 @@ def grades(events: Sequence[Event]) -> dict[str, int]:
         ([("accept", 1), ("undo", 5)], 0),
         ([("accept", 1), ("dismiss", 11)], 0),
         ([("accept", 1), ("undo", 12)], 1),
-        ([("dismiss", 1)], 0),
+        ([("dismiss", 1)], -1),
+        ([("accept", 1), ("dismiss", 30)], 0),
+        ([("dismiss", 1), ("complete", 30)], 2),
+        ([("accept", 1), ("undo", 5), ("dismiss", 30)], -1),
     ],
 )
 def test_a_grade_says_how_useful_an_offer_was(feedback: list[tuple[str, float]], useful: int) -> None:
@@ -67,8 +70,11 @@ def test_what_cannot_be_used_is_counted() -> None:
         "no_new_outcome": 2,
         "rankings": 1,
         "useful_rankings": 1,
+        "offered": 2,
+        "accepts": 1,
+        "feedback_not_offered": 1,
     }
-    assert labels.counts == {**expected, "own_actions": 0}
+    assert +labels.counts == expected
 
 
 def test_two_users_may_use_the_same_ranking_id() -> None:

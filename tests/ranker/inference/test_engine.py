@@ -236,6 +236,8 @@ def test_steady_premium_does_not_starve_normal() -> None:
                 stage.offer(100 + number, 60.0, priority="premium").add_done_callback(lambda future: future.exception())
             await stage.finish()
         assert all(future.done() and future.exception() is None for future in normal)
+        await stage.run_all()
+        stage.at_rest()
 
     run(test())
 

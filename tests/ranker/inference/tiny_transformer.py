@@ -14,7 +14,7 @@ import torch
 from safetensors.numpy import load as parse
 from safetensors.numpy import save as render
 
-from ranker.inference.history import History
+from ranker.inference.history_kv import HistoryHold, HistoryKv
 from ranker.inference.kv_spec import KvSpec
 from ranker.inference.model import Member
 from ranker.inference.page_store import PageStore
@@ -23,7 +23,7 @@ from ranker.inference.shard_key import Shard, ShardKey
 from ranker.inference.workspace import Workspace
 
 LAYERS, HEADS, WIDTH, PAGE, LONGEST, VOCABULARY = 2, 2, 16, 4, 32, 64
-SPEC = KvSpec("fp32", LAYERS, WIDTH, PAGE)
+SPEC = KvSpec("fp32", LAYERS, WIDTH, PAGE, group=PAGE)
 Weights = Mapping[str, torch.Tensor]
 KeysValues = list[tuple[torch.Tensor, torch.Tensor]]
 
@@ -66,17 +66,6 @@ class Ask:
         return [bytes([event]) for event in self.events]
 
 
-class Pinned:
-    """An open history, and the candidates after it."""
-
-    def __init__(self, history: History, candidates: int) -> None:
-        self.history = history
-        self.tokens = len(history.new) + candidates
-
-    def release(self) -> None:
-        self.history.release()
-
-
 class TinyTransformer:
     """One version on the CPU; its weights lie in the model's own tensors, its histories in the page store."""
 
@@ -91,12 +80,13 @@ class TinyTransformer:
 
     def unload(self) -> None:
         self.weights = {}
+        self.store.pages.retire(f"{self.name}@{self.version}")
 
     def cost(self, payload: Ask) -> int:
         return self.store.pages.new_tokens(self._scope(payload), payload.encoded) + len(payload.candidates)
 
-    def hold(self, payload: Ask) -> Pinned:
-        return Pinned(self.store.pages.open(self._scope(payload), payload.encoded), len(payload.candidates))
+    def hold(self, payload: Ask) -> HistoryHold:
+        return HistoryHold(self.store.pages.open(self._scope(payload), payload.encoded), len(payload.candidates))
 
     @torch.inference_mode()
     def run(self, members: Sequence[Member], workspace: Workspace) -> Sequence[list[float]]:
@@ -106,48 +96,20 @@ class TinyTransformer:
         return results
 
     def _scope(self, payload: Ask) -> Scope:
-        return Scope(f"{self.name}@{self.version}", "tiny", SPEC.scheme, payload.user)
+        return Scope(f"{self.name}@{self.version}", "tiny", self.store.full.spec.scheme, payload.user)
 
     def _scores(self, number: int, member: Member, workspace: Workspace) -> list[float]:
-        pinned = member.hold
-        assert isinstance(pinned, Pinned)
-        history, layout = pinned.history, pinned.history.layout
-        self.store.prepare(history)
-        shape = (LAYERS, layout.tokens, WIDTH)
-        keys = workspace.tensor(f"keys {number}", shape)
-        values = workspace.tensor(f"values {number}", shape)
-        for layer in range(LAYERS):
-            self._read(history, layer, keys[layer], values[layer])
-        new = [event[0] for event in history.new]
-        self.encoded_tokens += len(new)
-        encode(self.weights, new, layout.cached, list(zip(keys, values, strict=True)))
-        for layer in range(LAYERS):
-            self._write(history, layer, keys[layer], values[layer])
-        return score(self.weights, member.payload.candidates, list(zip(keys, values, strict=True)))
-
-    def _read(self, history: History, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        layout, store = history.layout, self.store
-        found = len(layout.full) - layout.fresh
-        if found:
-            paged = (found, PAGE, WIDTH)
-            store.full.read(
-                layout.full[:found], layer, keys[: found * PAGE].view(paged), values[: found * PAGE].view(paged)
-            )
-        if layout.source is not None:
-            rest = slice(found * PAGE, found * PAGE + layout.source_tokens)
-            keys[rest].copy_(store.tails.keys(layout.source, layer)[: layout.source_tokens])
-            values[rest].copy_(store.tails.values(layout.source, layer)[: layout.source_tokens])
-
-    def _write(self, history: History, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        layout, store = history.layout, self.store
-        whole = len(layout.full) * PAGE
-        if layout.fresh:
-            first, paged = whole - layout.fresh * PAGE, (layout.fresh, PAGE, WIDTH)
-            ids = layout.full[len(layout.full) - layout.fresh :]
-            store.full.write(ids, layer, keys[first:whole].view(paged), values[first:whole].view(paged))
-        if layout.tail is not None and layout.tail != layout.source:
-            first = max(layout.cached, whole)
-            store.tails.write(layout.tail, layer, first - whole, keys[first:], values[first:])
+        hold = member.hold
+        assert isinstance(hold, HistoryHold)
+        shape = (LAYERS, hold.history.layout.tokens, WIDTH)
+        keys, values = (workspace.tensor(f"{name} {number}", shape) for name in ("keys", "values"))
+        kv = HistoryKv(self.store, hold.history, keys, values)
+        for span in kv.spans():
+            new = [event[0] for event in hold.history.window[span]]
+            self.encoded_tokens += len(new)
+            seen = zip(keys[:, : span.stop], values[:, : span.stop], strict=True)
+            encode(self.weights, new, span.start, list(seen))
+        return score(self.weights, member.payload.candidates, list(zip(kv.keys, kv.values, strict=True)))
 
 
 def weights_from(files: Mapping[str, bytes]) -> Weights:

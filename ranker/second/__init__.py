@@ -1,0 +1,1 @@
+"""The second stage: a transformer over the user's events that ranks what the light stage passed on."""

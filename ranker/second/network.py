@@ -1,0 +1,262 @@
+"""The transformer: events are encoded once, causally; candidates read them and themselves only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ranker.second.attention import attend_causal, attend_history, frequencies, merge_self, rotate, turns
+from ranker.second.config import HEADS, Sizes
+from ranker.second.tokens import CLOCK
+
+SPREAD = 0.02
+CLAMP = 4.0
+
+
+@dataclass(frozen=True)
+class EventBatch:
+    """Events of histories, padded at their ends; padding changes nothing before it.
+
+    Args:
+        action, kind, surface, target: numbers [batch, events].
+        terms: [batch, events, terms].
+        session: [batch, events] 32 bits, in int64.
+        fresh: [batch, events].
+        gap_s: float32 [batch, events].
+        seconds: float64 [batch, events] since the window's first event.
+        first: index within the window of the first event here: those before it are in the cache.
+    """
+
+    action: Tensor
+    kind: Tensor
+    surface: Tensor
+    target: Tensor
+    terms: Tensor
+    session: Tensor
+    fresh: Tensor
+    gap_s: Tensor
+    seconds: Tensor
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class CandidateBatch:
+    """Candidates, each with what its request says.
+
+    Args:
+        action, target: numbers [batch, candidates].
+        features: [batch, candidates, columns]; may have NaN.
+        light: [batch, candidates].
+        request: [batch, candidates] row of the request in what follows.
+        index: [batch, candidates] events of the window before the request.
+        seconds: float64 [batch, candidates] from the window's first event to the request.
+        kind, surface, session, fresh, gap_s: [requests].
+        clock: [requests, CLOCK].
+        terms: [requests, terms].
+    """
+
+    action: Tensor
+    target: Tensor
+    features: Tensor
+    light: Tensor
+    request: Tensor
+    index: Tensor
+    seconds: Tensor
+    kind: Tensor
+    surface: Tensor
+    session: Tensor
+    fresh: Tensor
+    gap_s: Tensor
+    clock: Tensor
+    terms: Tensor
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Keys and values of encoded events, [layers][batch, events, heads, head_dim]."""
+
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+
+    @property
+    def events(self) -> int:
+        """How many are in it."""
+        return int(self.keys[0].shape[1])
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward part, each on the normalised input and added to it."""
+
+    def __init__(self, sizes: Sizes, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.head_dim, self.dropout = sizes.heads, sizes.head_dim, dropout
+        self.before_attention = nn.RMSNorm(sizes.dim, eps=1e-6)
+        self.query_key_value = nn.Linear(sizes.dim, 3 * sizes.dim, bias=False)
+        self.out = nn.Linear(sizes.dim, sizes.dim, bias=False)
+        self.before_feed_forward = nn.RMSNorm(sizes.dim, eps=1e-6)
+        self.up = nn.Linear(sizes.dim, sizes.feed_forward)
+        self.down = nn.Linear(sizes.feed_forward, sizes.dim)
+        self.drop = nn.Dropout(dropout)
+
+    def project(self, inner: Tensor, cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries and keys, and values, [batch, tokens, heads, head_dim]."""
+        joined = self.query_key_value(self.before_attention(inner))
+        query, key, value = joined.view(*inner.shape[:2], 3, self.heads, self.head_dim).unbind(2)
+        return rotate(query, cosines, sines), rotate(key, cosines, sines), value
+
+    def finish(self, inner: Tensor, read: Tensor) -> Tensor:
+        """The block's output once attention has read something."""
+        inner = inner + self.drop(self.out(read.reshape(inner.shape)))
+        grown = nn.functional.gelu(self.up(self.before_feed_forward(inner)))
+        return inner + self.drop(self.down(grown))
+
+
+class SecondNet(nn.Module):
+    """Both towers and all heads.
+
+    Args:
+        rows: of each table of embeddings: actions, kinds, surfaces, targets, words.
+        columns: of the light stage's vectors.
+    """
+
+    rates: Tensor
+    light_mean: Tensor
+    light_spread: Tensor
+
+    def __init__(self, sizes: Sizes, rows: Mapping[str, int], columns: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.sizes = sizes
+        dim = sizes.dim
+        self.actions = nn.Embedding(rows["actions"], dim, padding_idx=0)
+        self.kinds = nn.Embedding(rows["kinds"], dim, padding_idx=0)
+        self.surfaces = nn.Embedding(rows["surfaces"], dim, padding_idx=0)
+        self.targets = nn.Embedding(rows["targets"], dim, padding_idx=0)
+        self.words = nn.Embedding(rows["words"], dim, padding_idx=0)
+        self.sessions = nn.Linear(sizes.session_bits, dim, bias=False)
+        self.gaps = nn.Linear(3, dim)
+        self.requests = nn.Linear(dim, dim)
+        self.clock = nn.Linear(CLOCK, dim, bias=False)
+        self.light_in = nn.Linear(2 * columns + 1, dim)
+        self.light_out = nn.Linear(dim, dim)
+        self.role = nn.Parameter(torch.zeros(dim))
+        self.blocks = nn.ModuleList(Block(sizes, dropout) for _ in range(sizes.layers))
+        self.after = nn.RMSNorm(dim, eps=1e-6)
+        self.outcomes = nn.Linear(dim, len(HEADS))
+        self.light_gain = nn.Parameter(torch.ones(len(HEADS)))
+        self.next_bias = nn.Parameter(torch.zeros(rows["actions"]))
+        self.next_scale = nn.Parameter(torch.ones(()))
+        self.drop = nn.Dropout(dropout)
+        self.register_buffer("rates", frequencies(sizes.head_dim), persistent=False)
+        self.register_buffer("light_mean", torch.zeros(columns + 1))
+        self.register_buffer("light_spread", torch.ones(columns + 1))
+        self._start()
+
+    def _start(self) -> None:
+        """Small random weights; the outcome heads begin as the light stage's score."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=SPREAD)
+                if isinstance(module, nn.Linear) and module.bias is not None:
+                    nn.init.zeros_(module.bias)
+                if isinstance(module, nn.Embedding):
+                    nn.init.zeros_(module.weight[0])
+        nn.init.zeros_(self.outcomes.weight)
+
+    # ---- events
+
+    def embed_events(self, events: EventBatch) -> Tensor:
+        """[batch, events, dim]."""
+        inner = self.actions(events.action) + self.kinds(events.kind)
+        inner = inner + self.surfaces(events.surface) + self.targets(events.target)
+        inner = inner + self._bag(events.terms) + self._session(events.session)
+        return self.drop(inner + self._gap(events.gap_s, events.fresh))
+
+    def encode(self, events: EventBatch, past: Cache | None = None) -> tuple[Cache, Tensor]:
+        """Encodes events after those of `past` (which has `events.first` of them).
+
+        Returns:
+            The cache of the new events only, and their last hidden state [batch, events, dim], normalised.
+        """
+        shape = events.action.shape
+        index = torch.arange(events.first, events.first + shape[1], device=events.action.device).expand(shape)
+        cosines, sines = turns(index, events.seconds, self.rates)
+        inner = self.embed_events(events)
+        keys, values = [], []
+        for number, block in enumerate(self.blocks):
+            query, key, value = block.project(inner, cosines, sines)
+            keys.append(key)
+            values.append(value)
+            if past is not None and past.events:
+                key = torch.cat([past.keys[number], key], dim=1)
+                value = torch.cat([past.values[number], value], dim=1)
+            inner = block.finish(inner, attend_causal(query, key, value, block.dropout if self.training else 0.0))
+        return Cache(tuple(keys), tuple(values)), self.after(inner)
+
+    def next_action(self, hidden: Tensor, among: Tensor | None = None) -> Tensor:
+        """Logits [..., actions] of the next action; numbers below FIRST are no actions.
+
+        Args:
+            among: numbers of actions to score instead of all.
+        """
+        table = self.actions.weight if among is None else self.actions(among)
+        bias = self.next_bias if among is None else self.next_bias[among]
+        return self.next_scale * (hidden @ table.T) + bias
+
+    # ---- candidates
+
+    def embed_candidates(self, candidates: CandidateBatch) -> Tensor:
+        """[batch, candidates, dim]."""
+        said = self.kinds(candidates.kind) + self.surfaces(candidates.surface) + self._bag(candidates.terms)
+        request = self.requests(said) + self._session(candidates.session) + self.clock(candidates.clock)
+        request = request + self._gap(candidates.gap_s, candidates.fresh) + self.role
+        own = self.actions(candidates.action) + self.targets(candidates.target)
+        return self.drop(own + request[candidates.request]) + self._light(candidates)
+
+    def score(self, candidates: CandidateBatch, history: Cache, prefix: Tensor | None = None) -> Tensor:
+        """Logits [batch, candidates, HEADS] of the outcomes.
+
+        Args:
+            history: the window's cache.
+            prefix: [batch, candidates] events of it that each candidate may see; None for all.
+        """
+        cosines, sines = turns(candidates.index, candidates.seconds, self.rates)
+        inner = self.embed_candidates(candidates)
+        for block, keys, values in zip(self.blocks, history.keys, history.values, strict=True):
+            query, key, value = block.project(inner, cosines, sines)
+            seen, total = attend_history(query, keys, values, prefix)
+            inner = block.finish(inner, merge_self(seen, total, query, key, value))
+        return self.judge(inner, candidates.light)
+
+    def judge(self, inner: Tensor, light: Tensor) -> Tensor:
+        """Logits [..., HEADS] from the last block's output: the light score and a correction."""
+        return self.light_gain * light[..., None] + self.outcomes(self.after(inner))
+
+    # ---- parts
+
+    def _bag(self, terms: Tensor) -> Tensor:
+        """Words of equal weight, the sum as long as one word."""
+        found = self.words(terms)
+        size = (terms > 0).sum(dim=-1, keepdim=True).clamp(min=1)
+        return found.sum(dim=-2) * size.to(found.dtype).rsqrt()
+
+    def _session(self, session: Tensor) -> Tensor:
+        places = torch.arange(self.sizes.session_bits, device=session.device)
+        bits = ((session[..., None] >> places) & 1).to(self.sessions.weight.dtype) * 2 - 1
+        named = (session != 0)[..., None].to(bits.dtype)
+        return self.sessions(bits * named * self.sizes.session_bits**-0.5)
+
+    def _gap(self, gap_s: Tensor, fresh: Tensor) -> Tensor:
+        grown = torch.log1p(gap_s.float()) / 8.0
+        return self.gaps(torch.stack([grown, grown * grown, fresh.float()], dim=-1).to(self.gaps.weight.dtype))
+
+    def _light(self, candidates: CandidateBatch) -> Tensor:
+        columns = torch.cat([candidates.features, candidates.light[..., None]], dim=-1).float()
+        columns = columns.sign() * columns.abs().log1p()
+        missing = columns.isnan()
+        scaled = ((columns - self.light_mean.float()) / self.light_spread.float()).clamp(-CLAMP, CLAMP)
+        scaled = scaled.masked_fill(missing, 0.0)
+        known = torch.cat([scaled, missing[..., :-1].float()], dim=-1).to(self.light_in.weight.dtype)
+        return self.light_out(nn.functional.gelu(self.light_in(known)))
