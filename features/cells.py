@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from math import exp2
+from struct import Struct
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ OFFERED_FAST, USEFUL_FAST, OFFERED_SLOW, USEFUL_SLOW = range(6, 10)
 LAST_OFFERED, LAST_USEFUL, LAST_DISMISSED, REFERENCE = range(10, 14)
 WIDTH = 14
 CELL_BYTES = WIDTH * 8
+_CELL = Struct(f"<{WIDTH}d")
 
 FAST_HALF_LIFE_S = 3600.0
 SLOW_HALF_LIFE_S = 7 * 86400.0
@@ -82,7 +84,7 @@ class CounterTable:
     def flush(self) -> None:
         """Puts the open cells in place; what reads cells does so first."""
         for action, cell in self.live.items():
-            self.values[self.slots[action]] = cell
+            _CELL.pack_into(self.values, self.slots[action] * CELL_BYTES, *cell)
         self.live.clear()
 
     def victim(self, action: str) -> str | None:
@@ -111,8 +113,9 @@ class CounterTable:
 
     def packed(self, action: str) -> bytes | None:
         """One cell as bytes, None where there is none."""
-        if self.live:
-            self.flush()
+        cell = self.live.get(action)
+        if cell is not None:
+            return _CELL.pack(*cell)
         slot = self.slots.get(action)
         return None if slot is None else self.values[slot].tobytes()
 

@@ -192,7 +192,9 @@ def from_seconds(time_s: float) -> datetime:
 
 def format_time(time: datetime) -> str:
     """`2020-05-24T09:30:00.125Z`."""
-    return from_seconds(_milliseconds(time) / 1000.0).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if time.tzinfo is not UTC or time.microsecond % 1000:
+        time = from_seconds(_milliseconds(time) / 1000.0)
+    return time.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def _milliseconds(time: datetime) -> int:

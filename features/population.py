@@ -29,12 +29,14 @@ MAX_GLOBAL_ACTIONS = 100_000
 RING_BATCHES = 64
 
 CellName = tuple[str, str]
+Before = Cells | list[float] | None
+"""A cell [WIDTH] as it was; None where there was none."""
 
 
 @dataclass
 class _Batch:
     start: int
-    before: dict[CellName, Cells | None] = field(default_factory=dict)
+    before: dict[CellName, Before] = field(default_factory=dict)
 
 
 class Population:
@@ -65,7 +67,15 @@ class Population:
 
     def seal(self, offset: int) -> dict[CellName, bytes | None]:
         """Ends a batch: events before `offset` are in. Gives the changed cells, packed; None where one left."""
-        changed = {(key, action): self._packed(key, action) for key, action in self._open.before}
+        tables = self.tables
+        changed = {
+            (key, action): table.packed(action) if (table := tables.get(key)) is not None else None
+            for key, action in self._open.before
+        }
+        for key, _ in changed:
+            table = tables.get(key)
+            if table is not None and table.live:
+                table.flush()
         self._past.append(self._open)
         self._open = _Batch(offset)
         self.offset = offset
@@ -75,11 +85,11 @@ class Population:
         """The tables as of an offset, or as they are. Too long ago gives the oldest state still known."""
         return PopulationView(self, self.offset if offset is None else offset)
 
-    def before(self, offset: int) -> Mapping[CellName, Cells | None]:
+    def before(self, offset: int) -> Mapping[CellName, Before]:
         """Cells as they were at an offset, where that differs from now."""
         if offset >= self.offset:
             return {}
-        before: dict[CellName, Cells | None] = {}
+        before: dict[CellName, Before] = {}
         for batch in reversed(self._past):
             if batch.start < offset:
                 break
@@ -143,8 +153,12 @@ class Population:
 
     def _opened(self, key: str, table: CounterTable, action: str) -> list[float]:
         """A cell to be changed, its state before the batch kept."""
-        self._keep_before(key, table, action)
-        return table.open(action)
+        if action not in table.slots:
+            self._keep_before(key, table, action)
+            return table.open(action)
+        cell = table.open(action)
+        self._open.before.setdefault((key, action), cell.copy())
+        return cell
 
     def _make_room(self) -> None:
         while len(self.tables) > self.max_tables:
@@ -158,10 +172,6 @@ class Population:
                 self._keep_before(key, table, action)
             del self.tables[key]
 
-    def _packed(self, key: str, action: str) -> bytes | None:
-        table = self.tables.get(key)
-        return None if table is None else table.packed(action)
-
 
 class PopulationView:
     """Read-only tables as of one offset, also while batches are added under it."""
@@ -170,7 +180,7 @@ class PopulationView:
         self._population = population
         self._offset = offset
         self._sealed = -1
-        self._before: dict[str, dict[str, Cells | None]] = {}
+        self._before: dict[str, dict[str, Before]] = {}
 
     @property
     def exact(self) -> bool:
@@ -218,7 +228,7 @@ class PopulationView:
 _EMPTY = CounterTable()
 
 
-def _restore(before: Mapping[str, Cells | None], actions: Sequence[str], cells: Cells) -> None:
+def _restore(before: Mapping[str, Before], actions: Sequence[str], cells: Cells) -> None:
     """Puts a table's cells [actions, WIDTH] back to what they were."""
     for row, action in enumerate(actions):
         if action in before:

@@ -109,6 +109,11 @@ class RedisStore:
     def __repr__(self) -> str:
         return f"RedisStore({str(self._address)!r}, prefix={self._layout.prefix!r})"
 
+    @property
+    def address(self) -> StoreUrl:
+        """Where the server is."""
+        return self._address
+
     async def read(self, keys: Sequence[str], timeout_ms: float | None = None) -> Snapshot:
         """All keys and the applied offset, in one MGET."""
         with self._verdict(timeout_ms):

@@ -7,6 +7,7 @@ applied, the keys that its outcomes are credited to.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -26,6 +27,7 @@ FAMILIES = (*CONTEXT_FAMILIES, *ACTION_FAMILIES, *TOKEN_FAMILIES)
 PRIOR_CHAIN = ("surface", "trigger", "fields", "path1", "path2", "path3", "path4")
 """Families from general to specific along which priors back off; all but the first are within `fields`."""
 _RATED = frozenset((EVERYTHING, *CONTEXT_FAMILIES))
+_SEPARATOR = "\x00"
 
 
 def scalar_fields(fields: Mapping[str, Any]) -> list[str]:
@@ -51,8 +53,17 @@ def list_fields(fields: Mapping[str, Any]) -> list[str]:
 
 def table_key(family: str, parts: Sequence[str]) -> str:
     """The key of one context of a family; parts are hashed with their lengths, so separators are harmless."""
-    text = "\x00".join(f"{len(part)}:{part}" for part in parts)
+    return _hashed(family, _SEPARATOR.join(map(_part, parts)))
+
+
+@lru_cache(8192)
+def _hashed(family: str, text: str) -> str:
+    """A ranking asks for what is asked again when it is applied, and many share their contexts."""
     return f"{family}:{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}"
+
+
+def _part(part: str) -> str:
+    return f"{len(part)}:{part}"
 
 
 def credited_keys(keys: Sequence[str], kind: str) -> Sequence[str]:
@@ -78,8 +89,10 @@ def situation_keys(context: Context, session: SessionRow | None) -> dict[str, st
         "entities": table_key("entities", sorted({entity.type for entity in context.entities})),
         "fields": table_key("fields", [trigger, *fields]),
     }
-    for order in (1, 2, 3):
-        keys[f"last{order}"] = table_key(f"last{order}", [*fields, *actions[:order]])
-    for order in (1, 2, 3, 4):
-        keys[f"path{order}"] = table_key(f"path{order}", [*fields, *words[:order]])
+    shared = list(map(_part, fields))
+    for families, past in ((ACTION_FAMILIES, actions), (TOKEN_FAMILIES, words)):
+        text = _SEPARATOR.join(shared)
+        for family, part in zip(families, past, strict=True):
+            text = f"{text}{_SEPARATOR}{_part(part)}" if text else _part(part)
+            keys[family] = _hashed(family, text)
     return keys

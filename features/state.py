@@ -79,10 +79,10 @@ class State:
         """Takes one event in; False (and counted in `skipped`) when it changes nothing: a duplicate or an orphan."""
         if isinstance(event, RankingEvent) and event.traffic not in COUNTED_TRAFFIC:
             return self._skip(f"traffic_{event.traffic}")
-        seen = rows.id_key(event)
-        if rowset.get(seen, event.time_s) is not None:
+        seen, time_s = rows.id_key(event), event.time_s
+        if rowset.get(seen, time_s) is not None:
             return self._skip("duplicate")
-        rowset.put(seen, event.time_s)
+        rowset.put(seen, time_s)
         return _APPLIERS[type(event)](self, offset, event, rowset)
 
     def _skip(self, reason: str) -> bool:
@@ -122,17 +122,18 @@ class State:
         return True
 
     def _ranking(self, _offset: int, event: RankingEvent, rowset: RowSet) -> bool:
-        user, session = self._both(rowset, event.user, event.session, event.time_s)
+        time_s = event.time_s
+        user, session = self._both(rowset, event.user, event.session, time_s)
         keys = list(situation_keys(event.context, session).values())
         # Each candidate counts, as each has outcomes of its own; a cap counts how often an action was in a list.
         offered = [action for action, _ in dict.fromkeys((item.action, item.target) for item in event.items)]
-        self.population.credit(credited_keys(keys, "offered"), "offered", offered, event.time_s)
-        user.counters.credit("offered", offered, event.time_s)
+        self.population.credit(credited_keys(keys, "offered"), "offered", offered, time_s)
+        user.counters.credit("offered", offered, time_s)
         for action in dict.fromkeys(offered):
-            user.offered(action, event.time_s)
+            user.offered(action, time_s)
         items = [OfferedItem(item.action, item.target) for item in event.items]
         key = rows.ranking_key(event.user, event.id)
-        rowset.put(key, RankingRow(event.time_s, event.user, event.session, keys, items))
+        rowset.put(key, RankingRow(time_s, event.user, event.session, keys, items))
         user.row.rankings.append(key)
         for old in user.row.rankings[: -rows.MAX_RANKINGS]:
             rowset.delete(old)

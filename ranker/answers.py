@@ -53,8 +53,8 @@ class EventAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str | None = None
 
 
-class Service(Protocol):
-    """The running service without HTTP. Raises the errors of ranker.errors and nothing else on purpose."""
+class Ranks(Protocol):
+    """What answers rankings. Raises the errors of ranker.errors and nothing else on purpose."""
 
     async def rank(
         self, request: RankRequest, body: bytes, *, caller: str, explain: bool, arrived_ms: float
@@ -65,6 +65,22 @@ class Service(Protocol):
     async def rank_offline(self, request: RankRequest, *, explain: bool) -> RankAnswer:
         """Ranks for an offline job: no deadline, traffic `replay`, `context.time` is the clock; leaves no trace."""
         ...
+
+
+class Workers(Protocol):
+    """The processes that answer, where there are several."""
+
+    def live(self) -> int:
+        """How many rank without withholding anything because they may lag."""
+        ...
+
+    def counts(self) -> Mapping[str, Any]:
+        """What the others have counted since they started, added up; `http` is a tally of theirs."""
+        ...
+
+
+class Service(Ranks, Protocol):
+    """The running service without HTTP. Raises the errors of ranker.errors and nothing else on purpose."""
 
     async def ingest(self, events: Sequence[bytes]) -> list[EventAnswer]:
         """Takes raw JSON events, one answer each in order; returns once those accepted are durable.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import uuid
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -23,11 +21,9 @@ from features.registry import FINGERPRINT
 from features.store import FeatureStore
 from ranker.catalogue_desk import CatalogueDesk
 from ranker.clock import Clock, SystemClock
-from ranker.compiled import CompiledCatalogue
 from ranker.config import ServeConfig
-from ranker.decisions import Decisions, LookAgain
+from ranker.decisions import Decisions
 from ranker.errors import ConfigError
-from ranker.exclusions import Exclusions
 from ranker.idempotency import Answers
 from ranker.intake import Intake
 from ranker.model_watch import LOOK_S, ModelWatch
@@ -41,30 +37,22 @@ from ranker.opening import (
     load_version,
     open_store,
     reach,
+    settle_memory,
 )
 from ranker.own_writes import OwnWrites
 from ranker.pipeline import Pipeline
 from ranker.policy_config import PolicyConfig
-from ranker.propensity import Exploration
+from ranker.ranking_desk import RankingDesk
 from ranker.recent_ids import LOG_BYTES, RecentIds, recent_ids
 from ranker.release.registry import Registry
-from ranker.scored_pool import ScoredPool
 from ranker.secret import load_secret
 from ranker.service import OnlineService, Owners
-from ranker.stages.candidates import CandidateSources
-from ranker.stages.context import Context
-from ranker.stages.eligibility import Eligibility
-from ranker.stages.explore import Explore
-from ranker.stages.freshness import Freshness, FreshnessJudge
 from ranker.stages.light import Light
 from ranker.stages.light import LightModel as Scores
-from ranker.stages.policy import Policy
-from ranker.stages.safety import Safety, SafetyJudge
-from ranker.stages.top_actions import TopActions
 from ranker.text_check import TextScorer
 from ranker.user_desk import UserDesk
+from ranker.wiring import DropCounter, Parts, pipelines
 
-GC_THRESHOLDS = (20_000, 20, 100)
 START_WAIT_S = 3.0
 
 _log = logging.getLogger(__name__)
@@ -95,29 +83,6 @@ class Surroundings:
     applier: ApplierSettings = field(default_factory=ApplierSettings)
     look_s: float = LOOK_S
     start_wait_s: float = START_WAIT_S
-
-
-@dataclass
-class DropCounter:
-    """Counts what the pipeline reports."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    failures: Counter[str] = field(default_factory=Counter)
-
-    def timed(self, stage: str, ms: float) -> None:
-        """Times are in the answers; HTTP counts those."""
-
-    def dropped(self, stage: str, reason: str, count: int) -> None:
-        """Adds to `stage:reason`."""
-        self.counts[f"{stage}:{reason}"] += count
-
-    def failed(self, stage: str, error: Exception) -> None:  # noqa: ARG002  # the pipeline logs it
-        """Adds to the stage."""
-        self.failures[stage] += 1
-
-    def drops(self) -> Mapping[str, int]:
-        """Candidates removed by `stage:reason`; a stage that failed is `stage:failed`."""
-        return {**self.counts, **{f"{stage}:failed": count for stage, count in self.failures.items()}}
 
 
 @dataclass(frozen=True)
@@ -191,6 +156,7 @@ async def _open(config: ServeConfig, policy: PolicyConfig, around: Surroundings,
     applier = Applier(
         logdir, lambda: log.end, store,
         monotonic_ms=around.clock.monotonic_ms, settings=around.applier, windows=config.outcomes,
+        recent=log.recent,
     )  # fmt: skip
     stack.callback(applier.close)
     recent = recent_ids(last_lines(logdir, LOG_BYTES), log.end)
@@ -205,46 +171,29 @@ async def _start(opened: _Opened, service: OnlineService, stack: AsyncExitStack)
     if not await opened.applier.wait_applied(opened.log.end, opened.around.start_wait_s):
         _log.warning("the store is still being filled from the log; until then rankings know no person")
     if opened.config.freeze_gc:
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        settle_memory()
 
 
 def _wire(
     opened: _Opened, watch: ModelWatch, scorer: TextScorer | None, secret: bytes
 ) -> tuple[Pipeline, OnlineService]:
-    config, around, counter = opened.config, opened.around, DropCounter()
-    reader = OnlineReader(opened.store, opened.applier, config.lag_limit_ms)
-    context = Context(
-        reader,
-        around.clock,
-        config.store_timeout_ms,
-        lambda: opened.applier.population.at(),
-        opened.own.caught_up,
+    reader = OnlineReader(opened.store, opened.applier, opened.config.lag_limit_ms)
+    parts = Parts(
+        config=opened.config,
+        policy=opened.policy,
+        clock=opened.around.clock,
+        reader=reader,
+        tables=lambda: opened.applier.population.at(),
+        caught_up=opened.own.caught_up,
+        live=opened.live,
+        light=watch.light,
+        scorer=scorer,
+        secret=secret,
+        counter=DropCounter(),
     )
-    compiled = CompiledCatalogue(opened.live.catalogue)
-    safety = SafetyJudge(compiled, opened.policy.safety_classes, around.clock, scorer)
-    freshness = FreshnessJudge(compiled, around.clock)
-    exclusions = Exclusions(compiled, opened.policy.exclusions)
-    exploration = Exploration(config.epsilon, config.temperature)
-    pipeline = Pipeline(
-        (
-            context,
-            CandidateSources(compiled, config.max_candidates),
-            Eligibility(compiled),
-            Policy(compiled, opened.policy),
-            ScoredPool(watch.light, (safety, freshness)),
-            Explore((safety, freshness, exclusions), secret, exploration),
-            Safety(safety),
-            Freshness(freshness),
-            TopActions(exploration),
-        ),
-        around.clock,
-        counter,
-    )
-    recheck = Pipeline((context, LookAgain((safety, freshness))), around.clock, counter)
-    decisions = Decisions(pipeline, recheck, opened.log, opened.live, around.clock, opened.own.wrote)
-    return pipeline, _service(opened, decisions, reader, watch, counter)
+    pipeline, recheck = pipelines(parts)
+    decisions = Decisions(pipeline, recheck, opened.log, opened.live, parts.clock, opened.own.wrote)
+    return pipeline, _service(opened, decisions, reader, watch, parts.counter)
 
 
 def _service(
@@ -276,7 +225,8 @@ def _service(
         counting=counter,
         watch=watch,
     )
-    return OnlineService(owners, clock, opened.config.budgets_ms.by_priority(), new_id)
+    budgets_ms = opened.config.budgets_ms.by_priority()
+    return OnlineService(owners, RankingDesk(decisions, answers, clock, budgets_ms, new_id))
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

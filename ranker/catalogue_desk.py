@@ -30,7 +30,7 @@ IN_EFFECT_S = 0.1
 T = TypeVar("T")
 
 
-class _Change(NamedTuple):
+class CatalogueChange(NamedTuple):
     """An entry on its way into the log; `spec` None withdraws it."""
 
     id: str
@@ -46,6 +46,7 @@ class CatalogueDesk:
     Args:
         new_id: makes ids of events.
         own: waits for what was written to be in effect.
+        on_changed: is told, right after each change, the first one's offset and the changes; for other processes.
     """
 
     live: LiveCatalogue
@@ -53,6 +54,7 @@ class CatalogueDesk:
     clock: Clock
     new_id: Callable[[], str]
     own: OwnWrites
+    on_changed: Callable[[int, Sequence[CatalogueChange]], None] | None = None
 
     async def put(self, specs: Mapping[str, ActionSpec], replace_all: bool) -> int:
         """Adds or replaces entries, and withdraws all others with `replace_all`; the number given.
@@ -99,17 +101,19 @@ class CatalogueDesk:
         changed = [(action, spec) for action, spec in specs.items() if catalogue.get(action) != spec]
         return [*((action, None) for action in gone), *changed]
 
-    def _encoded(self, change: tuple[str, ActionSpec | None]) -> _Change:
+    def _encoded(self, change: tuple[str, ActionSpec | None]) -> CatalogueChange:
         action, spec = change
         time = from_seconds(self.clock.now_s())
         event = ActionEvent(id=self.new_id(), time=time, action=action, fields=_fields(spec))
-        return _Change(event.id, action, spec, encode_event(event))
+        return CatalogueChange(event.id, action, spec, encode_event(event))
 
-    async def _change(self, changes: Sequence[_Change]) -> None:
+    async def _change(self, changes: Sequence[CatalogueChange]) -> None:
         """Nothing is awaited between the log and the catalogue: its order is the log's."""
         first = append(self.log, [change.line for change in changes])
         for offset, change in enumerate(changes, first):
             self.live.put(offset, change.id, change.action, change.spec)
+        if self.on_changed is not None:
+            self.on_changed(first, changes)
         self.own.hurry()
         await durable(self.log, first + len(changes))
         await self.own.passed(first + len(changes), IN_EFFECT_S)

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from features.catalogue import ActionSpec, Catalogue
 from features.events import Context, to_seconds
 from ranker import conditions
-from ranker.conditions import Dimension
-from ranker.judges import Mask, Refusals
+from ranker.conditions import Conjunction, Dimension
+from ranker.judges import Mask, Refusals, first_after
+from ranker.traits import EXPIRES, OFF, WITHDRAWN, traits
 
 Rows = NDArray[np.int64]
 
@@ -43,6 +44,7 @@ _KINDS: dict[str, Any] = {
     "off": np.bool_,
     "interrupting": np.bool_,
     "needs_text_check": np.bool_,
+    "traits": np.uint16,
     "lot": np.uint64,
     "min_age": np.int16,
     "offers_per_day": np.int16,
@@ -51,6 +53,9 @@ _KINDS: dict[str, Any] = {
     "max_target_age_s": np.float64,
     **dict.fromkeys(_CODED, np.int32),
 }
+CONTEXT_DIMENSIONS = ("surface", "locale", "region", "app_version", "permission")
+"""Needs that the context alone meets or does not, in the order in which their reasons win."""
+
 _START_ROWS = 16
 SLACK_CONDITIONS = 1024
 
@@ -66,6 +71,7 @@ class CompiledCatalogue:
         self.catalogue = catalogue
         self._asked: Sequence[str] | None = None
         self._found: Rows = np.zeros(0, np.int64)
+        self._traits: int | None = None
         self._start_over()
 
     @property
@@ -89,8 +95,16 @@ class CompiledCatalogue:
         found = np.fromiter(map(self._slots.get, actions, repeat(ABSENT)), np.int64, len(actions))
         if isinstance(actions, tuple):
             found.flags.writeable = False
-            self._asked, self._found = actions, found
+            self._asked, self._found, self._traits = actions, found, None
         return found
+
+    def traits(self, rows: Rows) -> int:
+        """The bits of ranker/traits.py that any of the rows has; remembered for the rows that `rows` gave last."""
+        if rows is not self._found:
+            return int(np.bitwise_or.reduce(self._columns["traits"].take(rows)))
+        if self._traits is None:
+            self._traits = int(np.bitwise_or.reduce(self._columns["traits"].take(rows)))
+        return self._traits
 
     def all_rows(self) -> Rows:
         """Rows of the whole catalogue, in no order that would be the same in another process."""
@@ -99,7 +113,8 @@ class CompiledCatalogue:
 
     def column(self, name: str, rows: Rows) -> NDArray[Any]:
         """Values [rows] of a column."""
-        return self._columns[name][rows]
+        values: NDArray[Any] = self._columns[name].take(rows)
+        return values
 
     def name(self, row: int) -> str:
         """The action of a row."""
@@ -119,7 +134,7 @@ class CompiledCatalogue:
 
     def holds(self, dimension: str, rows: Rows, value: Any) -> Mask:
         """Whether the condition of each row holds for a context value."""
-        return self.dimensions[dimension].holds(self._columns[dimension][rows], value)
+        return self.dimensions[dimension].holds(self._columns[dimension].take(rows), value)
 
     def has(self, dimension: str, rows: Rows, value: str) -> Mask:
         """Whether each row's condition of a single-valued dimension is `value`."""
@@ -131,19 +146,23 @@ class CompiledCatalogue:
 
     def refuse(self, refusals: Refusals, rows: Rows, context: Context, now_s: float) -> None:
         """Refuses rows [candidates] whose conditions on the context alone do not hold."""
-        refusals.add(~self.column("live", rows), "withdrawn")
-        refusals.add(self.column("off", rows), "off")
-        refusals.add(self.column("expires_s", rows) <= now_s, "expired")
-        for dimension, value in (
-            ("surface", context.surface),
-            ("locale", context.locale),
-            ("region", context.region),
-            ("app_version", context.app_version),
-            ("permission", frozenset(context.permissions)),
-        ):
-            codes = self.column(dimension, rows)
-            if np.count_nonzero(codes):
-                refusals.add(~self.dimensions[dimension].holds(codes, value), dimension)
+        self.refuse_gone(refusals, rows, now_s)
+        values = (context.surface, context.locale, context.region, context.app_version, frozenset(context.permissions))
+        failing = self._conjunction.first_failing(rows, values, self._columns)
+        if np.count_nonzero(failing):
+            for number, dimension in enumerate(CONTEXT_DIMENSIONS, start=1):
+                refusals.add(failing == number, dimension)
+
+    def refuse_gone(self, refusals: Refusals, rows: Rows, now_s: float) -> None:
+        """Refuses rows [candidates] of what is not in the catalogue, switched off or expired."""
+        if self.traits(rows) & (WITHDRAWN | OFF | EXPIRES):
+            refusals.add(~self.column("live", rows), "withdrawn")
+            refusals.add(self.column("off", rows), "off")
+            refusals.add(self.column("expires_s", rows) <= now_s, "expired")
+
+    def next_expiry_s(self, rows: Rows, now_s: float) -> float:
+        """When the first of the rows [candidates] expires that has not yet; infinity when none will."""
+        return first_after(now_s, self.column("expires_s", rows)) if self.traits(rows) & EXPIRES else math.inf
 
     def _start_over(self) -> None:
         self._version = -1
@@ -164,6 +183,8 @@ class CompiledCatalogue:
             "safety_class": Dimension(lambda name, allowed: name in allowed),
             "group": Dimension(lambda _group, _value: True),
         }
+        self._conjunction = Conjunction([(name, self.dimensions[name]) for name in CONTEXT_DIMENSIONS])
+        self._write(ABSENT, _NO_ROW)
 
     def _follow(self) -> None:
         if self._version == self.catalogue.version:
@@ -177,7 +198,8 @@ class CompiledCatalogue:
         if len(self._slots) > len(self.catalogue):
             self._remove([action for action in self._slots if action not in self.catalogue])
         self._version = self.catalogue.version
-        self._asked, self._found = (), np.zeros(0, np.int64)
+        self._asked, self._found, self._traits = None, np.zeros(0, np.int64), None
+        self._conjunction.forget(len(self._columns["live"]))
 
     def _set(self, action: str, spec: ActionSpec, slot: int | None) -> None:
         action = sys.intern(action)
@@ -202,7 +224,7 @@ class CompiledCatalogue:
         for action in actions:
             slot = self._slots.pop(action)
             self._names[slot], self._specs[slot] = "", _NOTHING
-            self._write(slot, (0,) * len(_KINDS))
+            self._write(slot, _NO_ROW)
             self._free.append(slot)
 
     def _write(self, slot: int, values: tuple[Any, ...]) -> None:
@@ -215,6 +237,7 @@ class CompiledCatalogue:
             spec.off,
             spec.fields.get("interrupting") is True,
             spec.needs_text_check,
+            traits(spec),
             lot(action),
             spec.min_age,
             spec.max_offers_per_day,
@@ -247,3 +270,4 @@ def lot(name: str) -> int:
 
 
 _NOTHING = ActionSpec(off=True)
+_NO_ROW = tuple(WITHDRAWN if name == "traits" else 0 for name in _KINDS)

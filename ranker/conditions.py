@@ -7,7 +7,7 @@ number; the verdicts on them for one context value are an array that candidates 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,12 +59,12 @@ class Dimension:
     def holds(self, codes: Codes, value: Hashable) -> Mask:
         """Whether each numbered condition [rows] holds for a context value."""
         table = self._table(value)
-        verdicts = table[codes]
+        verdicts = table.take(codes)
         unjudged = verdicts == _UNKNOWN
         if np.count_nonzero(unjudged):
             for code in set(codes[unjudged].tolist()):
                 table[code] = self._rule(self.conditions[code], value)
-            verdicts = table[codes]
+            verdicts = table.take(codes)
         held: Mask = verdicts == _HOLDS
         return held
 
@@ -77,6 +77,59 @@ class Dimension:
             self._verdicts.clear()
         table = self._verdicts[value] = np.full(len(self.conditions), _UNKNOWN, np.int8)
         table[NO_CONDITION] = True
+        return table
+
+
+class Conjunction:
+    """Which of several dimensions a row fails first, remembered by context values until the rows change.
+
+    Args:
+        dimensions: by the name of their column of codes, in the order in which their failure counts.
+    """
+
+    def __init__(self, dimensions: Sequence[tuple[str, Dimension]]) -> None:
+        self._dimensions = tuple(dimensions)
+        self._size = 0
+        self._failing: dict[Hashable, NDArray[np.int8]] = {}
+
+    def forget(self, size: int) -> None:
+        """What was remembered is of other rows; there are `size` now."""
+        self._size = size
+        self._failing.clear()
+
+    def first_failing(
+        self, rows: NDArray[np.int64], values: tuple[Hashable, ...], columns: Mapping[str, NDArray[Any]]
+    ) -> NDArray[np.int8]:
+        """The number of the dimension, from 1, that each row fails first; 0 where all hold.
+
+        Args:
+            values: of the context, by dimension.
+            columns: codes by the dimension's name and row.
+        """
+        table = self._table(values)
+        failing = table.take(rows)
+        unjudged = failing == _UNKNOWN
+        if np.count_nonzero(unjudged):
+            new = rows[unjudged]
+            table[new] = self._judged(new, values, columns)
+            failing = table.take(rows)
+        return failing
+
+    def _judged(
+        self, rows: NDArray[np.int64], values: tuple[Hashable, ...], columns: Mapping[str, NDArray[Any]]
+    ) -> NDArray[np.int8]:
+        failing = np.zeros(len(rows), np.int8)
+        for number, ((name, dimension), value) in enumerate(zip(self._dimensions, values, strict=True), start=1):
+            failing[(failing == 0) & ~dimension.holds(columns[name].take(rows), value)] = number
+        return failing
+
+    def _table(self, values: tuple[Hashable, ...]) -> NDArray[np.int8]:
+        table = self._failing.get(values)
+        if table is None:
+            room = min(MAX_CACHED_VALUES, max(MIN_CACHED_VALUES, MAX_CACHED_VERDICTS // max(self._size, 1)))
+            if len(self._failing) >= room:
+                self._failing.clear()
+            table = self._failing[values] = np.full(self._size, _UNKNOWN, np.int8)
         return table
 
 

@@ -10,13 +10,13 @@ from features.catalogue import ActionSpec
 from features.catalogue_log import LiveCatalogue
 from features.errors import LogError
 from features.events import encode_event, to_seconds
-from features.log import LogWriter
+from features.log import LogWriter, Written
 from ranker.answers import AnswerItem, RankAnswer, Verdict
 from ranker.clock import Clock
 from ranker.degraded import Degraded
 from ranker.judges import Judge, apply_before_draw
 from ranker.pipeline import Pipeline
-from ranker.ranking_log import ranking_event
+from ranker.ranking_log import for_state, ranking_event
 from ranker.ranking_sink import RankingSink
 from ranker.types import Candidates, Item, Ranking, RankRequest
 
@@ -125,7 +125,10 @@ class Decisions:
     def _logged(self, ranking: Ranking) -> Ranking:
         assert self.log is not None
         try:
-            first = self.log.append([encode_event(ranking_event(ranking))])
+            event = ranking_event(ranking)
+            # An id that was made for it is new; one that the caller gave may have come before.
+            new = ranking.request.id is None
+            first = self.log.append([Written(encode_event(event), for_state(event), new)])
         except LogError:
             self.unlogged += 1
             return ranking.because(Degraded.LOG_UNAVAILABLE)

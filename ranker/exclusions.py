@@ -15,7 +15,8 @@ import numpy as np
 
 from ranker.compiled import CompiledCatalogue
 from ranker.greedy import greedy_order
-from ranker.judges import Verdicts
+from ranker.judges import Verdicts, all_kept
+from ranker.traits import GROUP
 from ranker.types import Ranking
 
 
@@ -35,10 +36,12 @@ class Exclusions:
 
     def judge(self, ranking: Ranking) -> Verdicts:
         """Goes through those that are in a group, best first; each keeps the others of its groups out."""
-        keep = np.ones(len(ranking.candidates), np.bool_)
         grouped = self._groups(ranking)
+        if not grouped:
+            return all_kept(len(ranking.candidates))
+        keep = np.ones(len(ranking.candidates), np.bool_)
         winners: dict[tuple[str, int], str] = {}
-        for row in greedy_order(ranking) if grouped else ():
+        for row in greedy_order(ranking):
             action = ranking.candidates.actions[row]
             mine = grouped.get(action)
             if mine is None:
@@ -52,7 +55,8 @@ class Exclusions:
         """Groups by action, of those candidates that are in any."""
         groups: dict[str, list[tuple[str, int]]] = defaultdict(list)
         actions = ranking.candidates.actions
-        codes = self.catalogue.column("group", self.catalogue.rows(actions))
+        rows = self.catalogue.rows(actions)
+        codes = self.catalogue.column("group", rows) if self.catalogue.traits(rows) & GROUP else ()
         for row in np.flatnonzero(codes).tolist():
             if not groups[actions[row]]:
                 groups[actions[row]].append(("catalogue", int(codes[row])))

@@ -11,7 +11,7 @@ from features import rows
 from features.batch import unpack_row
 from features.errors import EventError, LogError, LogUnavailable, StoreError, UnreadableRow
 from features.events import Event, FeedbackEvent, InteractionEvent, UserEvent, decode_event, encode_event
-from features.log import MAX_LINE_BYTES, LogWriter
+from features.log import MAX_LINE_BYTES, LogWriter, Written
 from features.store import FeatureStore
 from features.timeliness import check_time
 from ranker.answers import EventAnswer
@@ -119,7 +119,7 @@ class Intake:
                 continue
             arrival.answer = EventAnswer(arrival.event.id, "accepted")
             fresh[key] = arrival, line
-        first = append(self.log, [line for _, line in fresh.values()])
+        first = append(self.log, [Written(line, arrival.event) for arrival, line in fresh.values()])
         for place, (key, (arrival, _)) in enumerate(fresh.items(), 1):
             assert isinstance(arrival.event, _OPEN_TYPES)
             self.recent.add(key, arrival.event.time_s, first + place)
@@ -129,7 +129,7 @@ class Intake:
         return max(wait_for, first + len(fresh) if fresh else 0)
 
 
-def append(log: LogWriter, lines: Sequence[bytes]) -> int:
+def append(log: LogWriter, lines: Sequence[bytes | Written]) -> int:
     """Appends and gives the first offset.
 
     Raises:

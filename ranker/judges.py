@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ranker.clock import Clock
 from ranker.degraded import Degraded
-from ranker.types import Candidates, Ranking
+from ranker.types import Candidates, Ranking, everyone
 
 Mask = NDArray[np.bool_]
 
@@ -97,8 +97,13 @@ class Refusals:
     def verdicts(self, *degraded: Degraded) -> Verdicts:
         """What came out."""
         if len(self._names) == 1:
-            return Verdicts(np.ones(len(self._codes), np.bool_), [""] * len(self._codes), degraded)
+            return all_kept(len(self._codes), *degraded)
         return Verdicts(self.kept, [self._names[code] for code in self._codes.tolist()], degraded)
+
+
+def all_kept(size: int, *degraded: Degraded) -> Verdicts:
+    """Nothing is refused."""
+    return Verdicts(everyone(size), [""] * size, degraded)
 
 
 def apply_before_draw(judge: Judge, ranking: Ranking) -> Ranking:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from features import rows
-from features.applier import Applier
 from features.batch import unpack_row
 from features.errors import StoreError, StoreTimeout, UnreadableRow
 from features.known import Known
+from features.population import Population
 from features.rows import SessionRow, User
 from features.state import updated_s
 from features.store import FeatureStore, Snapshot
@@ -17,6 +18,28 @@ from ranker.degraded import Degraded
 from ranker.types import RankRequest
 
 Answer = tuple[Known, tuple[Degraded, ...]]
+
+
+class Applying(Protocol):
+    """What keeps a store and these tables up with the log: the applier, or what follows one."""
+
+    @property
+    def generation(self) -> str | None:
+        """Name of what the store holds; None while it cannot be relied on."""
+        ...
+
+    @property
+    def population(self) -> Population:
+        """Tables over everyone."""
+        ...
+
+    def lag_ms(self) -> float:
+        """Age of the oldest event that is not yet in effect."""
+        ...
+
+    def suspect(self) -> None:
+        """Says that a read found the store other than expected."""
+        ...
 
 
 @dataclass
@@ -29,7 +52,7 @@ class OnlineReader:
     """
 
     store: FeatureStore
-    applier: Applier
+    applier: Applying
     lag_limit_ms: float = 2000.0
     unreadable: int = field(default=0, init=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +28,8 @@ SAFETY_FILE = "safety.safetensors"
 
 SNAPSHOTS = "store"
 """In the log's folder: the embedded store's snapshot of what the log's events have made of it."""
+
+GC_THRESHOLDS = (20_000, 20, 100)
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +87,13 @@ async def reach(store: FeatureStore, name: str) -> None:
             elif attempt == tries:
                 raise ConfigError(f"store {name} cannot be reached: {error}") from error
         await asyncio.sleep(0.2)
+
+
+def settle_memory() -> None:
+    """What the start made is taken out of garbage collection: no pauses for it."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def close_log(log: LogWriter) -> None:

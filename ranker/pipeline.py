@@ -136,8 +136,9 @@ class Pipeline:
     def _report(self, timings: Mapping[str, float], drops: tuple[Drop, ...]) -> None:
         for name, ms in timings.items():
             self.observer.timed(name, ms)
-        for (stage, reason), count in Counter((drop.stage, drop.reason) for drop in drops).items():
-            self.observer.dropped(stage, reason, count)
+        if drops:
+            for (stage, reason), count in Counter((drop.stage, drop.reason) for drop in drops).items():
+                self.observer.dropped(stage, reason, count)
 
 
 def emptied(ranking: Ranking, stage: str) -> Ranking:

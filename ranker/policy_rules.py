@@ -20,6 +20,7 @@ from ranker.compiled import CompiledCatalogue, Rows
 from ranker.judges import Mask
 from ranker.person import Person
 from ranker.policy_config import PolicyConfig, QuietHours, SensitiveContext
+from ranker.traits import CAP, CLASS, CONSENT, COOLDOWN, INTERRUPTS, MIN_AGE
 from ranker.types import Ranking
 
 DAY_S = 86_400.0
@@ -36,6 +37,11 @@ class Case:
     def rows(self) -> Rows:
         """The catalogue's row per candidate."""
         return self.catalogue.rows(self.ranking.candidates.actions)
+
+    @cached_property
+    def traits(self) -> int:
+        """The bits of ranker/traits.py that any candidate has."""
+        return self.catalogue.traits(self.rows)
 
     @cached_property
     def person(self) -> Person:
@@ -68,6 +74,10 @@ class Rule(Protocol):
         """What a drop says."""
         ...
 
+    def concerns(self, traits: int) -> bool:
+        """Whether it can refuse any candidate among those that have these traits; when in doubt it does."""
+        ...
+
     def refuses(self, case: Case) -> Mask:
         """Which candidates may not be offered."""
         ...
@@ -83,6 +93,10 @@ class Cap:
 
     offers_per_day: int
     reason: str = "cap"
+
+    def concerns(self, traits: int) -> bool:
+        """Those that have a cap, of their own or by default."""
+        return bool(self.offers_per_day or traits & CAP)
 
     def refuses(self, case: Case) -> Mask:
         """Those offered to the limit already."""
@@ -115,6 +129,10 @@ class Cooldown:
     cooldown_s: float
     reason: str = "cooldown"
 
+    def concerns(self, traits: int) -> bool:
+        """Those that cool down, by themselves or by default."""
+        return bool(self.cooldown_s or traits & COOLDOWN)
+
     def refuses(self, case: Case) -> Mask:
         """Those dismissed less than their cooldown ago."""
         user = case.person.user
@@ -142,6 +160,10 @@ class Quiet:
     timezone: str
     reason: str = "quiet_hours"
 
+    def concerns(self, traits: int) -> bool:
+        """Those that interrupt, or are of a class; a named action may be any."""
+        return bool(self.hours.actions or traits & (INTERRUPTS | CLASS))
+
     def refuses(self, case: Case) -> Mask:
         """Those that the hours silence, when it is quiet where the user is."""
         if self.hours.start == self.hours.end or not self.hours.cover(self._local(case)):
@@ -167,6 +189,10 @@ class Sensitive:
     contexts: Sequence[SensitiveContext]
     reason: str = "sensitive"
 
+    def concerns(self, traits: int) -> bool:
+        """Those of a class; a named action may be any."""
+        return bool(traits & CLASS or self._names_actions)
+
     def refuses(self, case: Case) -> Mask:
         """Those withheld by any context that matches."""
         refused = case.none()
@@ -180,6 +206,10 @@ class Sensitive:
         return any(
             rule.profile and case.those_of(rule.withhold_classes, rule.withhold_actions).any() for rule in self.contexts
         )
+
+    @cached_property
+    def _names_actions(self) -> bool:
+        return any(rule.withhold_actions for rule in self.contexts)
 
     @staticmethod
     def _matches(rule: SensitiveContext, case: Case) -> bool:
@@ -200,6 +230,10 @@ class Consent:
 
     reason: str = "consent"
 
+    def concerns(self, traits: int) -> bool:
+        """Those that need a consent."""
+        return bool(traits & CONSENT)
+
     def refuses(self, case: Case) -> Mask:
         """Those whose consent was not given."""
         return ~case.catalogue.holds("consent", case.rows, case.person.consents)
@@ -214,6 +248,10 @@ class LeastAge:
     """Only for those old enough. An unknown age is too young."""
 
     reason: str = "min_age"
+
+    def concerns(self, traits: int) -> bool:
+        """Those with an age limit."""
+        return bool(traits & MIN_AGE)
 
     def refuses(self, case: Case) -> Mask:
         """Those for people older than this user is known to be."""

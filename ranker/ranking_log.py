@@ -5,8 +5,8 @@ from __future__ import annotations
 from base64 import b64encode
 from itertools import compress
 
+import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from features.events import RankedItem, RankingEvent, from_seconds
 from ranker.types import Item, Pool, Ranking
@@ -14,6 +14,8 @@ from ranker.types import Item, Pool, Ranking
 
 def ranking_event(ranking: Ranking) -> RankingEvent:
     """The event of a finished ranking; the vectors are kept on explored traffic only."""
+    pool, explored = ranking.pool, ranking.traffic == "explore"
+    drawn = None if pool is None else _drawn(pool)
     return RankingEvent(
         id=ranking.request_id,
         time=from_seconds(ranking.now_s),
@@ -21,16 +23,21 @@ def ranking_event(ranking: Ranking) -> RankingEvent:
         session=ranking.request.session,
         context=ranking.request.context,
         items=[_item(item) for item in ranking.items],
-        pool=_pool(ranking.pool),
-        withheld=_withheld(ranking.pool),
-        deleted=_deleted(ranking),
-        greedy=_greedy(ranking) if ranking.traffic == "explore" else [],
-        features=_features(ranking.pool) if ranking.traffic == "explore" else None,
+        pool=None if pool is None else _pool(pool, drawn),
+        withheld=[] if pool is None or drawn is None else _withheld(pool, drawn),
+        deleted=[] if pool is None else _deleted(ranking, len(pool.candidates) if drawn is None else sum(drawn)),
+        greedy=_greedy(ranking) if explored else [],
+        features=_features(pool, drawn) if explored and pool is not None else None,
         seen_offset=ranking.known.seen_offset if ranking.known is not None else None,
         traffic=ranking.traffic,
         versions=ranking.versions,
-        degraded=[str(reason) for reason in ranking.degraded],
+        degraded=list(map(str, ranking.degraded)),
     )
+
+
+def for_state(event: RankingEvent) -> RankingEvent:
+    """The part of a ranking that state depends on: what else the log keeps is large."""
+    return msgspec.structs.replace(event, pool=None, withheld=[], deleted=[], greedy=[], features=None, versions={})
 
 
 def _item(item: Item) -> RankedItem:
@@ -39,28 +46,27 @@ def _item(item: Item) -> RankedItem:
     )
 
 
-def _pool(pool: Pool | None) -> list[tuple[str, str | None, float]] | None:
+def _drawn(pool: Pool) -> list[bool] | None:
+    """What reached the draw, None for all of it; nothing did when none are marked: a stage failed before the draw."""
+    if pool.drawn is None:
+        return [False] * len(pool.candidates)
+    return None if pool.drawn.all() else pool.drawn.tolist()
+
+
+def _pool(pool: Pool, drawn: list[bool] | None) -> list[tuple[str, str | None, float]]:
     """What reached the draw."""
-    if pool is None:
-        return None
     rows = zip(pool.candidates.actions, pool.candidates.targets, pool.scores.tolist(), strict=True)
-    return list(compress(rows, _drawn(pool).tolist()))
+    return list(rows if drawn is None else compress(rows, drawn))
 
 
-def _withheld(pool: Pool | None) -> list[tuple[int, str, str | None, float]]:
+def _withheld(pool: Pool, drawn: list[bool]) -> list[tuple[int, str, str | None, float]]:
     """What was scored and did not reach the draw, with its place among the scored."""
-    if pool is None:
-        return []
-    rows = pool.candidates
-    return [
-        (row, rows.actions[row], rows.targets[row], float(pool.scores[row]))
-        for row in np.flatnonzero(~_drawn(pool)).tolist()
-    ]
+    rows = zip(pool.candidates.actions, pool.candidates.targets, pool.scores.tolist(), drawn, strict=True)
+    return [(row, action, target, score) for row, (action, target, score, reached) in enumerate(rows) if not reached]
 
 
-def _deleted(ranking: Ranking) -> list[int]:
-    """Rows of the logged pool that left after the draw."""
-    size = np.count_nonzero(_drawn(ranking.pool)) if ranking.pool is not None else 0
+def _deleted(ranking: Ranking, size: int) -> list[int]:
+    """Rows of the logged pool [size] that left after the draw."""
     return sorted(set(range(size)).difference(ranking.order)) if len(ranking.order) < size else []
 
 
@@ -72,13 +78,8 @@ def _greedy(ranking: Ranking) -> list[int]:
     return list(ranking.greedy) if np.count_nonzero(scores[1:] == scores[:-1]) else []
 
 
-def _features(pool: Pool | None) -> str | None:
-    if pool is None or pool.features is None:
+def _features(pool: Pool, drawn: list[bool] | None) -> str | None:
+    if pool.features is None:
         return None
-    drawn = np.ascontiguousarray(pool.features[_drawn(pool)], dtype="<f4")
-    return b64encode(drawn.tobytes()).decode("ascii")
-
-
-def _drawn(pool: Pool) -> NDArray[np.bool_]:
-    """None marked: a stage failed before the draw, which nothing reached."""
-    return pool.drawn if pool.drawn is not None else np.zeros(len(pool.candidates), np.bool_)
+    rows = np.ascontiguousarray(pool.features if drawn is None else pool.features[drawn], dtype="<f4")
+    return b64encode(rows.tobytes()).decode("ascii")

@@ -46,12 +46,11 @@ class ScoredPool:
     def _judged(self, ranking: Ranking) -> Ranking:
         for judge in self.judges:
             try:
-                judged = apply_before_draw(judge, ranking)
+                # With what it could not judge as it should: that is dropped here, so explore would not know of it.
+                ranking = apply_before_draw(judge, ranking)
             except Exception:
                 # Explore asks it again and offers nothing when it fails there too.
                 continue
-            # What could not be judged is judged again by explore, which then says so itself.
-            ranking = judged.but(degraded=ranking.degraded)
         return ranking
 
 

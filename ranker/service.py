@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,14 +14,12 @@ from features.log import LogWriter
 from features.store import FeatureStore
 from ranker.answers import EventAnswer, RankAnswer
 from ranker.catalogue_desk import CatalogueDesk
-from ranker.clock import Clock
-from ranker.decisions import PROBE, Decisions, Due
-from ranker.degraded import Degraded
-from ranker.idempotency import Answers, Asked
+from ranker.decisions import Decisions
+from ranker.idempotency import Answers
 from ranker.intake import Intake
 from ranker.model_watch import ModelWatch
 from ranker.online import OnlineReader
-from ranker.pipeline import deadline_ms
+from ranker.ranking_desk import RankingDesk
 from ranker.release.errors import RegistryError
 from ranker.release.registry import Registry
 from ranker.types import RankRequest
@@ -60,40 +57,20 @@ class Owners:
 
 @dataclass(frozen=True)
 class OnlineService:
-    """`ranker.answers.Service` over its owners.
-
-    Args:
-        budgets_ms: by priority, for a request that does not say how long it waits.
-        new_id: makes ids of rankings.
-    """
+    """`ranker.answers.Service` over its owners."""
 
     owners: Owners
-    clock: Clock
-    budgets_ms: Mapping[str, float]
-    new_id: Callable[[], str]
+    ranking: RankingDesk
 
     async def rank(
         self, request: RankRequest, body: bytes, *, caller: str, explain: bool, arrived_ms: float
     ) -> RankAnswer:
         """Ranks, logs and answers; the same id with another body is a Conflict."""
-        due = Due(arrived_ms, deadline_ms(request, arrived_ms, self.budgets_ms), explain)
-        decisions = self.owners.decisions
-        if request.id is None or request.traffic == PROBE:
-            return await decisions.decide(request, request.id or self.new_id(), due)
-        request_id = request.id
-
-        async def compute(verified: bool) -> RankAnswer:
-            return await decisions.decide(request, request_id, due, *(() if verified else (Degraded.ID_UNVERIFIED,)))
-
-        wait_s = max(0.0, due.deadline_ms - self.clock.monotonic_ms()) / 1000.0
-        asked = Asked(caller, request.user, request_id, body, wait_s)
-        answer, repeated = await self.owners.answers.give(asked, compute)
-        return await decisions.still_safe(request, answer, due) if repeated else answer
+        return await self.ranking.rank(request, body, caller=caller, explain=explain, arrived_ms=arrived_ms)
 
     async def rank_offline(self, request: RankRequest, *, explain: bool) -> RankAnswer:
         """Ranks for an offline job."""
-        due = Due(self.clock.monotonic_ms(), math.inf, explain)
-        return await self.owners.decisions.replay(request, request.id or self.new_id(), due)
+        return await self.ranking.rank_offline(request, explain=explain)
 
     async def ingest(self, events: Sequence[bytes]) -> list[EventAnswer]:
         """One answer per raw event, in order; what was accepted is durable."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import compress
 from typing import Annotated, Any, Literal
 
@@ -68,6 +68,14 @@ class Candidates:
         return self.actions, self.targets, self.specs, self.sources
 
 
+@lru_cache(maxsize=256)
+def everyone(size: int) -> NDArray[np.bool_]:
+    """A mask [size] that is true throughout; shared, so not to be written to."""
+    mask = np.ones(size, np.bool_)
+    mask.flags.writeable = False
+    return mask
+
+
 @dataclass(frozen=True)
 class Drop:
     """A candidate that a stage removed, and why."""
@@ -107,8 +115,9 @@ class Pool:
 
     def reached(self, left: Candidates) -> Pool:
         """With `left`, some of the candidates in their order, as those that reached the draw."""
-        drawn = np.ones(len(self.candidates), np.bool_)
+        drawn = everyone(len(self.candidates))
         if len(left) < len(drawn):
+            drawn = drawn.copy()
             rest = iter(zip(left.actions, left.targets, strict=True))
             wanted = next(rest, None)
             for row, pair in enumerate(zip(self.candidates.actions, self.candidates.targets, strict=True)):
@@ -168,8 +177,18 @@ class Ranking:
         """The context's entities by target; of the request alone, so that copies may share it."""
         return {entity.target: entity for entity in self.request.context.entities}
 
+    @cached_property
+    def targets_by_type(self) -> Mapping[str, list[str]]:
+        """Targets in the context by entity type, in its order; of the request alone, too."""
+        targets: dict[str, list[str]] = {}
+        for entity in self.request.context.entities:
+            targets.setdefault(entity.type, []).append(entity.target)
+        return targets
+
     def because(self, *reasons: Degraded) -> Ranking:
         """The same, degraded for these reasons too; each is named once."""
+        if not reasons:
+            return self
         new = tuple(reason for reason in dict.fromkeys(reasons) if reason not in self.degraded)
         return self.but(degraded=self.degraded + new) if new else self
 
@@ -178,7 +197,7 @@ class Ranking:
 
         Valid until explore has ordered them: rows are renumbered.
         """
-        if np.count_nonzero(mask) == len(mask):
+        if mask is everyone(len(mask)) or np.count_nonzero(mask) == len(mask):
             return self
         lost = [
             Drop(stage, self.candidates.actions[row], self.candidates.targets[row], reasons[row])

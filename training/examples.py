@@ -15,14 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from features.definitions.text import TextScore, text_columns
-from features.events import Event, ForgetEvent
+from features.events import Event, ForgetEvent, RankingEvent
+from features.label_config import LabelSettings, OutcomeWindows
 from features.log import Problems, read_log
+from features.outcomes import WINDOWS
 from features.registry import COLUMNS, vectors
 from features.text_terms import SituationTerms, situation_terms
 from ranker.config import SampleSettings
-from training.labels import Labels, read_labels
-from training.queries import Query, build_query, fold_of, sample_rows
-from training.replay import Replay
+from training.evidence import Negatives, choose_negatives
+from training.labels import LABELS, Labels, read_labels
+from training.position import ShuffledSlots
+from training.queries import Query, build_query, fold_of, sample_rows, shown_rows
+from training.replay import Decision, Replay
 
 TEXT_COLUMNS = [COLUMNS.index(column) for column in TextScore.columns]
 PRIOR_COLUMN = COLUMNS.index("prior_log")
@@ -50,14 +54,16 @@ class VectorRows:
 
     Args:
         features: per query [sampled, columns].
-        grades: per query [sampled].
+        grades: per query [sampled], gains.
+        positions: per query [sampled], from 1; 0 for what was not offered.
         candidates: per query, all its candidates' actions: text gap and rank are among them.
         sampled: per query, rows of `candidates` that have vectors.
         term_rows: per query, its row in TermRows.
     """
 
     features: list[NDArray[np.float32]] = field(default_factory=list)
-    grades: list[NDArray[np.int64]] = field(default_factory=list)
+    grades: list[NDArray[np.float64]] = field(default_factory=list)
+    positions: list[NDArray[np.int64]] = field(default_factory=list)
     candidates: list[tuple[str, ...]] = field(default_factory=list)
     sampled: list[NDArray[np.int64]] = field(default_factory=list)
     term_rows: list[int] = field(default_factory=list)
@@ -69,17 +75,33 @@ class Examples:
 
     Args:
         problems: lines that could not be used.
+        slots: what the log's lists say about positions.
     """
 
     labels: Labels
+    negatives: Negatives = "pool"
     plain: TermRows = field(default_factory=TermRows)
     hint: TermRows = field(default_factory=TermRows)
     vectors: VectorRows = field(default_factory=VectorRows)
     hint_vectors: VectorRows = field(default_factory=VectorRows)
     skipped: Counter[str] = field(default_factory=Counter)
     problems: Problems = field(default_factory=Problems)
+    slots: ShuffledSlots = field(default_factory=ShuffledSlots)
     first_s: float = 0.0
     last_s: float = 0.0
+
+
+class Watch:
+    """Sees what a replay for examples sees; this one looks away."""
+
+    def begin(self, labels: Labels) -> None:
+        """Told first what is known of all outcomes."""
+
+    def follow(self, offset: int, event: Event) -> None:
+        """Told of each event as it changes what is known."""
+
+    def met(self, query: Query, examples: Examples) -> None:
+        """Told of each query that has become an example, right after it has: its rows are the last ones."""
 
 
 def gather_examples(
@@ -88,25 +110,36 @@ def gather_examples(
     config: SampleSettings,
     with_hint: bool,
     progress: Callable[[int], None] | None = None,
+    label_settings: LabelSettings = LABELS,
+    windows: OutcomeWindows = WINDOWS,
+    watch: Watch | None = None,
 ) -> Examples:
     """Replays the log up to `until_s` and collects its examples.
+
+    Args:
+        label_settings, windows: what outcomes count as, and are worth.
+        watch: sees the same replay.
 
     Raises:
         LogError: there is no such log.
     """
-    labels = read_labels(_before(logdir, until_s))
-    examples = Examples(labels)
+    labels = read_labels(_before(logdir, until_s), label_settings, windows)
+    examples = Examples(labels, choose_negatives(config, labels))
     total = labels.counts["own_actions"] if labels.learn_from_own_actions else labels.counts["useful_rankings"]
-    replay = Replay(logdir, until_s, labels.learn_from_own_actions, progress)
+    watch = watch or Watch()
+    watch.begin(labels)
+    replay = Replay(logdir, until_s, labels.learn_from_own_actions, progress, windows, watch.follow)
     examples.problems = replay.problems
     met = 0
     for decision in replay:
+        _note_slots(examples, decision)
         query = build_query(decision, labels, replay.state.catalogue)
         if isinstance(query, str):
             examples.skipped[query] += 1
             continue
         met += 1
-        _add(examples, query, config, met > total - config.max_queries, with_hint)
+        if _add(examples, query, config, met > total - config.max_queries, with_hint):
+            watch.met(query, examples)
     return examples
 
 
@@ -117,11 +150,19 @@ def _before(logdir: Path, until_s: float | None) -> Iterator[tuple[int, Event]]:
             yield offset, event
 
 
-def _add(examples: Examples, query: Query, config: SampleSettings, recent: bool, with_hint: bool) -> None:
+def _note_slots(examples: Examples, decision: Decision) -> None:
+    event = decision.event
+    gains = examples.labels.grades.get((event.user, event.id)) if isinstance(event, RankingEvent) else None
+    if isinstance(event, RankingEvent) and gains is not None:
+        examples.slots.add(event, gains)
+
+
+def _add(examples: Examples, query: Query, config: SampleSettings, recent: bool, with_hint: bool) -> bool:
+    """Whether it became an example with vectors."""
     action = query.useful_action
     if action is None:
         examples.skipped["positive_not_in_candidates"] += 1
-        return
+        return False
     moment = query.moment
     examples.first_s = examples.first_s or moment.now_s
     examples.last_s = max(examples.last_s, moment.now_s)
@@ -131,34 +172,38 @@ def _add(examples: Examples, query: Query, config: SampleSettings, recent: bool,
     if hint is not None:
         context = msgspec.structs.replace(moment.context, text=hint)
         examples.hint.add(situation_terms(moment.user, context, moment.known.session), action, fold)
-    if recent:
-        _add_vectors(examples, query, config, hint is not None)
+    return recent and _add_vectors(examples, query, config, hint is not None)
 
 
-def _add_vectors(examples: Examples, query: Query, config: SampleSettings, with_hint: bool) -> None:
+def _add_vectors(examples: Examples, query: Query, config: SampleSettings, with_hint: bool) -> bool:
+    sampled = shown_rows(query)
+    if examples.negatives == "offered" and len(np.unique(query.grades[sampled])) < 2:
+        examples.skipped["nothing_to_compare"] += 1
+        return False
     features = vectors(query.moment)
-    sampled = sample_rows(query, features[:, PRIOR_COLUMN], config.top, config.others, config.seed)
+    if examples.negatives == "pool":
+        sampled = sample_rows(query, features[:, PRIOR_COLUMN], config.top, config.others, config.seed)
     plain, hint = examples.vectors, examples.hint_vectors
     chosen = features[sampled]
-    grades = query.grades[sampled]
-    _append(plain, chosen, grades, query.moment.actions, sampled, len(examples.plain.terms) - 1)
+    _append(plain, chosen, query, sampled, len(examples.plain.terms) - 1)
     if with_hint:
         texted = chosen.copy()
         texted[:, HAS_TEXT_COLUMN] = 1.0
-        _append(hint, texted, grades, query.moment.actions, sampled, len(examples.hint.terms) - 1)
+        _append(hint, texted, query, sampled, len(examples.hint.terms) - 1)
+    return True
 
 
 def _append(
     rows: VectorRows,
     features: NDArray[np.float32],
-    grades: NDArray[np.int64],
-    candidates: tuple[str, ...],
+    query: Query,
     sampled: NDArray[np.int64],
     term_row: int,
 ) -> None:
     rows.features.append(features)
-    rows.grades.append(grades)
-    rows.candidates.append(candidates)
+    rows.grades.append(query.grades[sampled])
+    rows.positions.append(query.positions[sampled])
+    rows.candidates.append(query.moment.actions)
     rows.sampled.append(sampled)
     rows.term_rows.append(term_row)
 

@@ -20,14 +20,20 @@ from ranker.config import TrainConfig, TreesSettings
 from ranker.light_model import HINT, PLAIN, text_file, trees_file
 from training.errors import TrainingError
 from training.examples import Examples, TermRows, VectorRows, fill_text, gather_examples
+from training.gain_table import gain_table
 from training.text_fit import fit_text, log_probabilities, stack_terms
+from training.unbiased import Unbiased, make_unbiased
 
 Progress = Callable[[str, int, int], None]
 """(what, done, of how many); the last is 0 when it is not known."""
 
 
-def tree_parameters(settings: TreesSettings) -> dict[str, Any]:
-    """The settings as LightGBM names them; the same data, settings and thread count give the same trees."""
+def tree_parameters(settings: TreesSettings, worth: Sequence[float]) -> dict[str, Any]:
+    """The settings as LightGBM names them; the same data, settings and thread count give the same trees.
+
+    Args:
+        worth: of each grade.
+    """
     return {
         "objective": "lambdarank",
         "num_leaves": settings.num_leaves,
@@ -39,7 +45,7 @@ def tree_parameters(settings: TreesSettings) -> dict[str, Any]:
         "lambda_l2": settings.lambda_l2,
         "lambdarank_truncation_level": settings.truncation_level,
         "max_bin": settings.max_bin,
-        "label_gain": list(settings.label_gain),
+        "label_gain": list(worth),
         "num_threads": settings.threads,
         "seed": settings.seed,
         "deterministic": True,
@@ -81,9 +87,12 @@ def train_light(
         TrainingError: nothing useful happened in it.
     """
     config = config if config is not None else TrainConfig()
-    examples = gather_examples(logdir, until_s, config.sample, hint, lambda done: progress("replay", done, 0))
+    examples = gather_examples(
+        logdir, until_s, config.sample, hint, lambda done: progress("replay", done, 0), config.labels, config.outcomes
+    )
     if not examples.vectors.features:
         raise TrainingError(f"{logdir} has no useful outcome to learn from: {dict(examples.labels.counts)}")
+    unbiased = make_unbiased(examples.slots, examples.labels, config.position)
     files, metrics = {}, {}
     sets: Mapping[str, tuple[TermRows, VectorRows]] = {
         PLAIN: (examples.plain, examples.vectors),
@@ -91,11 +100,12 @@ def train_light(
     }
     for kind, (terms, vectors) in sets.items():
         if vectors.features:
-            text, trees, out_of_fold = _train_set(terms, vectors, config, partial(_named, progress, kind))
+            text, trees, out_of_fold = _train_set(terms, vectors, config, unbiased, partial(_named, progress, kind))
             files[text_file(kind)] = text.to_bytes()
             files[trees_file(kind)] = trees.model_to_string().encode()
             metrics[f"{kind}_text_hr@1_out_of_fold"] = out_of_fold
-    return TrainedLight(files, metrics, _span(examples, until_s), unusable=examples.problems.examples)
+    extra = {"negatives": examples.negatives, "position_bias": unbiased.report()}
+    return TrainedLight(files, metrics, _span(examples, until_s), extra=extra, unusable=examples.problems.examples)
 
 
 def _named(progress: Progress, kind: str, what: str, done: int, of: int) -> None:
@@ -103,16 +113,16 @@ def _named(progress: Progress, kind: str, what: str, done: int, of: int) -> None
 
 
 def _train_set(
-    terms: TermRows, vectors: VectorRows, config: TrainConfig, progress: Progress
+    terms: TermRows, vectors: VectorRows, config: TrainConfig, unbiased: Unbiased, progress: Progress
 ) -> tuple[TextModel, lightgbm.Booster, float]:
-    text, scores = _out_of_fold(terms, config, progress)
+    text, scores = text_out_of_fold(terms, config, progress)
     fill_text(vectors, scores, text.actions)
     hits = [text.actions[int(np.nan_to_num(row, nan=-np.inf).argmax())] for row in scores]
     right = float(np.mean([hit == action for hit, action in zip(hits, terms.actions, strict=True)]))
-    return text, _fit_trees(vectors, config.trees, progress), right
+    return text, fit_trees(vectors, config.trees, unbiased, progress), right
 
 
-def _out_of_fold(terms: TermRows, config: TrainConfig, progress: Progress) -> tuple[TextModel, NDArray[np.float32]]:
+def text_out_of_fold(terms: TermRows, config: TrainConfig, progress: Progress) -> tuple[TextModel, NDArray[np.float32]]:
     """The model of all examples, and scores of each example by a model that did not see its fold."""
     rows = stack_terms(terms.terms)
     folds = np.array(terms.folds)
@@ -133,19 +143,27 @@ def _out_of_fold(terms: TermRows, config: TrainConfig, progress: Progress) -> tu
     return final, scores
 
 
-def _fit_trees(vectors: VectorRows, settings: TreesSettings, progress: Progress) -> lightgbm.Booster:
+def fit_trees(
+    vectors: VectorRows, settings: TreesSettings, unbiased: Unbiased, progress: Progress
+) -> lightgbm.Booster:
+    """Trees for all vectors, their text columns filled."""
+    gains, positions = np.concatenate(vectors.grades), np.concatenate(vectors.positions)
+    table = gain_table(gains, settings.exponential)
     dataset = lightgbm.Dataset(
         np.concatenate(vectors.features),
-        np.concatenate(vectors.grades),
+        table.grades,
         group=[len(grades) for grades in vectors.grades],
         feature_name=list(COLUMNS),
         free_raw_data=True,
+        position=unbiased.ids(positions),
+        weight=unbiased.weights(positions, gains),
     )
+    parameters = tree_parameters(settings, table.worth) | unbiased.parameters()
 
     def report(env: Any) -> None:
         progress("trees", env.iteration + 1, settings.rounds)
 
-    return lightgbm.train(tree_parameters(settings), dataset, settings.rounds, callbacks=[report])
+    return lightgbm.train(parameters, dataset, settings.rounds, callbacks=[report])
 
 
 def _span(examples: Examples, until_s: float | None) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def build_query(decision: Decision, labels: Labels, catalogue: Catalogue) -> Que
     pairs = candidate_pairs(decision, catalogue)
     if not pairs:
         return "no_candidates"
+    known = set(pairs)
     places = positions_of(decision.event)
     unseen = labels.unseen.get((decision.event.user, decision.event.id), frozenset())
     return Query(
@@ -92,7 +93,7 @@ def build_query(decision: Decision, labels: Labels, catalogue: Catalogue) -> Que
         grades=np.array([graded.get(pair, 0.0) for pair in pairs]),
         positions=np.array([places.get(pair, 0) for pair in pairs], np.int64),
         unseen=np.array([pair in unseen for pair in pairs]),
-        missing=sum(grade > 0.0 for pair, grade in graded.items() if pair not in set(pairs)),
+        missing=sum(grade > 0.0 for pair, grade in graded.items() if pair not in known),
     )
 
 
@@ -153,6 +154,11 @@ def _graded(event: RankingEvent | InteractionEvent, labels: Labels) -> dict[Pair
 def fold_of(cluster: str, folds: int) -> int:
     """A cluster's fold in [0, folds), the same in every run."""
     return zlib.crc32(cluster.encode("utf-8", "surrogatepass")) % folds
+
+
+def shown_rows(query: Query) -> NDArray[np.int64]:
+    """Candidate rows that were offered and, as far as the app says, seen."""
+    return np.flatnonzero(query.offered & ~query.unseen)
 
 
 def sample_rows(query: Query, prior: NDArray[np.floating[Any]], top: int, others: int, seed: int) -> NDArray[np.int64]:

@@ -47,6 +47,7 @@ class Replay:
         own_actions: also stop at interactions with an action.
         progress: called with the number of events taken in, every thousand.
         windows: within which feedback counts.
+        follow: told of each event with its offset, as it changes what is known.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Replay:
         own_actions: bool = False,
         progress: Callable[[int], None] | None = None,
         windows: OutcomeWindows = WINDOWS,
+        follow: Callable[[int, Event], object] = lambda *_: None,
     ) -> None:
         self.state = State(windows=windows)
         self.rowset = RowSet()
@@ -63,6 +65,7 @@ class Replay:
         self.counts: Counter[str] = Counter()
         self._logdir, self._until_s, self._own_actions = logdir, until_s, own_actions
         self._progress = progress or (lambda _: None)
+        self._follow = follow
         self._due: list[tuple[int, int, RankingEvent | InteractionEvent]] = []
         self._met: set[bytes] = set()
 
@@ -101,6 +104,7 @@ class Replay:
             yield Decision(own, decision, self.known(decision, at))
         if self._counts_in(event):
             self.state.apply(offset, event, self.rowset)
+            self._follow(offset, event)
         self.rowset.changed.clear()
         if offset % 1000 == 0:
             self.state.population.seal(offset + 1)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ranker.admission import Admission
-from ranker.answers import Service
+from ranker.answers import Service, Workers
 from ranker.api.actions import ActionCalls
 from ranker.api.batch import BatchCalls
 from ranker.api.endpoint import AnyPathRoute, Endpoint
@@ -58,6 +58,7 @@ def create_app(
     memory: Sequence[MemorySource] = (),
     admission: Admission | None = None,
     classes: Collection[str] | None = None,
+    workers: Workers | None = None,
 ) -> FastAPI:
     """The application over a running service; starts nothing and stops nothing.
 
@@ -65,13 +66,14 @@ def create_app(
         memory: pools that `/v1/memory` reports; a list may change while the application runs.
         admission: who is let in to be ranked; by default with the usual budgets.
         classes: the policy's safety classes, for entries of the catalogue; by default any may be put.
+        workers: where several processes answer; this application is then the keeper's.
     """
     tally = Tally()
     app = NextActionApp(limits)
     admission = admission or Admission(clock)
-    table = _table(
-        service, limits, tally, MemoryCalls(service, memory), admission, ActionCalls(service, limits, classes)
-    )
+    health = HealthCalls(service, limits, registry_of(tally, service, workers), workers)
+    actions = ActionCalls(service, limits, classes)
+    table = _table(service, limits, tally, MemoryCalls(service, memory), admission, actions, health)
     for path, handlers in table.items():
         endpoint = Endpoint(path.replace(":path", ""), handlers, tally, clock, limits)
         app.router.routes.append(AnyPathRoute(path, endpoint))
@@ -80,14 +82,19 @@ def create_app(
 
 
 def _table(
-    service: Service, limits: Limits, tally: Tally, memory: MemoryCalls, admission: Admission, actions: ActionCalls
+    service: Service,
+    limits: Limits,
+    tally: Tally,
+    memory: MemoryCalls,
+    admission: Admission,
+    actions: ActionCalls,
+    health: HealthCalls,
 ) -> dict[str, Mapping[str, Handler]]:
     turns = Turns()
     rank = RankCalls(service, limits, tally, turns, admission)
     batch = BatchCalls(service, limits, tally, turns)
     events = EventCalls(service, limits, tally)
     users = UserCalls(service)
-    health = HealthCalls(service, limits, registry_of(tally, service))
     return {
         "/v1/rank": {"POST": rank.post},
         "/v1/rank/batch": {"POST": batch.post},

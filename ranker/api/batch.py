@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
-from ranker.answers import Service
+from ranker.answers import Ranks
 from ranker.api.codec import encode, shown
 from ranker.api.limits import Limits
 from ranker.api.lines import Line, LineReader
@@ -28,7 +28,7 @@ FIRST, LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UT
 class BatchCalls:
     """Offline jobs over HTTP."""
 
-    def __init__(self, service: Service, limits: Limits, tally: Tally, turns: Turns) -> None:
+    def __init__(self, service: Ranks, limits: Limits, tally: Tally, turns: Turns) -> None:
         self._service, self._limits, self._tally, self._turns = service, limits, tally, turns
 
     async def post(self, call: Call) -> Stream:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from ranker.answers import Service
+from ranker.answers import Service, Workers
 from ranker.api import metrics
 from ranker.api.codec import encode
 from ranker.api.limits import Limits
@@ -20,16 +20,20 @@ class HealthAnswer(msgspec.Struct, frozen=True):
     status: str = "ok"
 
 
-class ReadyAnswer(msgspec.Struct, frozen=True):
-    """The service can rank."""
+class ReadyAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The service can rank; `workers` where there may be several: how many do."""
 
     ready: bool = True
+    workers: int | None = None
 
 
 class HealthCalls:
     """Probes take any query string: who scrapes adds what he likes."""
 
-    def __init__(self, service: Service, limits: Limits, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, service: Service, limits: Limits, registry: CollectorRegistry, workers: Workers | None = None
+    ) -> None:
+        self._workers = workers
         self._service = service
         self._limits = limits
         self._registry = registry
@@ -42,7 +46,8 @@ class HealthCalls:
         """200 when able to rank, else 503 that names what is not ready."""
         missing = self._service.not_ready()
         if not missing:
-            return Reply(200, encode(ReadyAnswer()))
+            workers = self._workers.live() if self._workers is not None else None
+            return Reply(200, encode(ReadyAnswer(workers=workers)))
         detail = "; ".join(f"{part}: {reason}" for part, reason in missing.items())
         body = msgspec.structs.replace(problem(503, "not-ready", detail), missing=missing)
         return problem_reply(body, ((b"retry-after", b"%d" % self._limits.retry_after_s),))

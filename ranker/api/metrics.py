@@ -11,7 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from ranker.answers import Service
+from ranker.answers import Service, Workers
+from ranker.api.counted import both
 from ranker.api.tally import Histogram, Tally
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST.encode()
@@ -23,18 +24,21 @@ class ServiceCollector(Collector):
     """Reads the counts when it is scraped; owns none.
 
     `service.status()` is rendered as it is: each number is a gauge `nextaction_<path>`, with two
-    exceptions: `drops` (`{"stage:reason": count}`) becomes a counter by stage and reason, and a string
-    named `circuit` becomes a gauge by state.
+    exceptions: `drops` (`{"stage:reason": count}`) becomes a counter by stage and reason, a string named
+    `circuit` becomes a gauge by state, and a mapping named `feed_lag_ms` a gauge by worker. With several
+    workers the counts of all are added up.
     """
 
-    def __init__(self, tally: Tally, service: Service) -> None:
+    def __init__(self, tally: Tally, service: Service, workers: Workers | None = None) -> None:
         self._tally = tally
         self._service = service
+        self._workers = workers
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
-        yield from _counters(self._tally)
-        yield from _histograms(self._tally)
+        tally = self._tally if self._workers is None else both(self._tally, self._workers.counts().get("http", {}))
+        yield from _counters(tally)
+        yield from _histograms(tally)
         status = dict(self._service.status())
         yield _drops(status.pop("drops", {}))
         yield _gauge("ready", "1 when the service can rank", {(): 0.0 if self._service.not_ready() else 1.0})
@@ -46,10 +50,10 @@ def render(registry: CollectorRegistry) -> bytes:
     return generate_latest(registry)
 
 
-def registry_of(tally: Tally, service: Service) -> CollectorRegistry:
+def registry_of(tally: Tally, service: Service, workers: Workers | None = None) -> CollectorRegistry:
     """A registry of our own: what other libraries register globally stays out."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(ServiceCollector(tally, service))
+    registry.register(ServiceCollector(tally, service, workers))
     return registry
 
 
@@ -91,7 +95,10 @@ def _drops(drops: Mapping[str, float]) -> Metric:
 def _status_gauges(status: Mapping[str, Any], prefix: str) -> Iterator[Metric]:
     for name, value in status.items():
         path = f"{prefix}_{re.sub(r'[^A-Za-z0-9_]', '_', str(name))}"
-        if isinstance(value, Mapping):
+        if name == "feed_lag_ms" and isinstance(value, Mapping):
+            family = GaugeMetricFamily(path, "For how long a worker has not taken everything in", labels=["worker"])
+            yield _filled(family, {(worker,): lag_ms for worker, lag_ms in value.items()}.items())
+        elif isinstance(value, Mapping):
             yield from _status_gauges(value, path)
         elif name == "circuit" and isinstance(value, str):
             yield _circuit(path, value)

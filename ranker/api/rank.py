@@ -10,7 +10,7 @@ import msgspec
 
 from features.events import Context, writable
 from ranker.admission import Admission
-from ranker.answers import Service
+from ranker.answers import Ranks
 from ranker.api.codec import decode, encode, fits, misfit, shown
 from ranker.api.limits import MAX_DEPTH, Limits
 from ranker.api.problems import InvalidField
@@ -41,7 +41,7 @@ _decoder = msgspec.json.Decoder(RankBody)
 class RankCalls:
     """The hot route."""
 
-    def __init__(self, service: Service, limits: Limits, tally: Tally, turns: Turns, admission: Admission) -> None:
+    def __init__(self, service: Ranks, limits: Limits, tally: Tally, turns: Turns, admission: Admission) -> None:
         self._service = service
         self._limits = limits
         self._tally = tally

@@ -83,6 +83,8 @@ def show(report: dict[str, Any]) -> None:
 
 
 def _choose(args: Namespace) -> Chosen:
+    if args.models is None:
+        raise CommandError("--models is needed to judge a version (--off-policy does without for --target uniform)")
     registry = Registry(args.models)
     if args.models.exists() and not args.models.is_dir():
         raise CommandError(f"{args.models} is not a folder")

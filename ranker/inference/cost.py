@@ -75,6 +75,12 @@ class CostModel:
         line = self._fitted()
         return 0.0 if line is None else line.highest * GROWTH
 
+    @property
+    def line(self) -> Point | None:
+        """(a with its tail, b) of `predict`: k batches of n tokens in all take k·a + b·n. None unless sloped."""
+        line = self._fit if not self._stale else self._fitted()
+        return (line.fixed_ms + line.tail_ms, line.per_token_ms) if line is not None and line.sloped else None
+
     def seed(self, fixed_ms: float, per_token_ms: float, largest: int) -> None:
         """Takes a line as known for batches up to `largest` tokens, until batches of such sizes have run."""
         for name, value in (("fixed_ms", fixed_ms), ("per_token_ms", per_token_ms)):

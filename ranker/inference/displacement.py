@@ -32,7 +32,7 @@ class Displacement:
     def is_over(self, newcomer: Waiting) -> bool:
         """Whether it does not fit."""
         config, room = self._config, self._room
-        return len(room) >= config.max_queue_requests or room.tokens + newcomer.tokens > config.max_queue_tokens
+        return len(room.by_id) >= config.max_queue_requests or room.tokens + newcomer.tokens > config.max_queue_tokens
 
     def victims(self, newcomer: Waiting, start_ms: float) -> list[Waiting] | None:
         """Who leaves for it, the device being free at `start_ms`; None if it must go itself."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import NamedTuple
+
+import msgspec
 
 from ranker.inference.lane import Lane, Model
 from ranker.inference.scheduler_config import SchedulerConfig
@@ -16,7 +18,7 @@ Place = tuple[float, int]
 Given = tuple[int, int, int, int]
 
 
-class Pick(NamedTuple):
+class Pick(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One put into the draft; `pays` if it is normal in its class's own order and so pays normal's debt."""
 
     waiting: Waiting
@@ -78,17 +80,11 @@ def alone(waiting: Waiting, config: SchedulerConfig) -> Plan:
 class Feed:
     """The front of a lane, read in order; without a lane it is empty."""
 
-    __slots__ = ("_entries", "head")
+    __slots__ = ("head", "rest")
 
     def __init__(self, lane: Lane | None) -> None:
-        self._entries = iter(lane.line if lane is not None else ())
-        self.head: Waiting | None = None
-        self.take()
-
-    def take(self) -> None:
-        """Moves on by one."""
-        entry = next(self._entries, None)
-        self.head = None if entry is None else entry[2]
+        self.rest: Iterator[Waiting] = iter(lane.line if lane is not None else ())
+        self.head = next(self.rest, None)
 
 
 class Draft:
@@ -101,6 +97,7 @@ class Draft:
         self._rival_place: Place = (inf, 0) if rival is None else _place(rival)
         self._picks: list[Pick] = []
         self._members: dict[int, Pick] = {}
+        self._held = 0
         self._tokens = 0
         self._given: Given = (0, 0, 0, 0)
         self._earliest = inf
@@ -128,50 +125,55 @@ class Draft:
         return min(config.max_batch_tokens, cost.reach), config.max_batch_requests
 
     def _fill(self) -> None:
-        while (feed := self._next()) is not None:
-            waiting = feed.head
-            assert waiting is not None
-            normal = feed is self._second
-            pays = normal and _place(waiting) < self._rival_place
-            self._add(Pick(waiting, pays, normal and not pays))
-            feed.take()
+        # One loop over local names: it turns once for every request that is dispatched.
+        first, second, picks, forced = self._first, self._second, self._picks, self._moment.forced
+        rival_key, rival_number = self._rival_place
+        given, normal_given, given_requests, normal_requests = self._given
+        held, tokens, most_tokens = self._held, self._tokens, self._most_tokens
+        while held < self._most_requests or not held:
+            chosen, normal, pays = first.head, second.head, False
+            if normal is not None:
+                key = normal.key_ms
+                pays = key < rival_key or (key == rival_key and normal.number < rival_number)
+            if chosen is not None:
+                if pays or forced:
+                    after = (given + chosen.tokens, normal_given, given_requests + 1, normal_requests)
+                    is_normals_turn = self._is_normals_turn(after, normal if pays else None)
+                    if is_normals_turn and not pays:
+                        break
+                    if is_normals_turn or (held and tokens + chosen.tokens > most_tokens):
+                        chosen = None
+                elif held and tokens + chosen.tokens > most_tokens:
+                    chosen = None
+            if chosen is not None:
+                first.head = next(first.rest, None)
+                pick = Pick(chosen, False, False)
+            elif normal is None or (held and tokens + normal.tokens > most_tokens):
+                break
+            else:
+                chosen = normal
+                second.head = next(second.rest, None)
+                pick = Pick(normal, pays, not pays)
+            picks.append(pick)
+            held += 1
+            tokens += chosen.tokens
+            if not pick.rides:
+                given += chosen.tokens
+                given_requests += 1
+                if pick.pays:
+                    normal_given += chosen.tokens
+                    normal_requests += 1
+            if chosen.deadline_ms < self._earliest:
+                self._earliest = chosen.deadline_ms
+        self._held, self._tokens = held, tokens
+        self._given = given, normal_given, given_requests, normal_requests
 
-    def _next(self) -> Feed | None:
-        premium, normal = self._first.head, self._second.head
-        if premium is None:
-            return self._second if normal is not None and self._fits(normal) else None
-        in_order = normal is not None and _place(normal) < self._rival_place
-        if self._is_normals_turn(premium, normal if in_order else None):
-            assert normal is not None or not in_order
-            return self._second if in_order and normal is not None and self._fits(normal) else None
-        if self._fits(premium):
-            return self._first
-        return self._second if normal is not None and self._fits(normal) else None
-
-    def _is_normals_turn(self, premium: Waiting, head: Waiting | None) -> bool:
-        moment = self._moment
-        if head is None and not moment.forced:
-            return False
-        tokens, normal_tokens, requests, normal = self._given
-        if head is not None and moment.forced and not normal:
+    def _is_normals_turn(self, after: Given, head: Waiting | None) -> bool:
+        # `after` one more premium; `head` is normal's first in its class's order, if that is of this model.
+        if head is not None and self._moment.forced and not after[3]:
             return True
-        head = head or moment.rival
-        after = (tokens + premium.tokens, normal_tokens, requests + 1, normal)
-        return head is not None and moment.share.owes(after, head.tokens)
-
-    def _fits(self, waiting: Waiting) -> bool:
-        held = len(self._members)
-        if not held:
-            return True
-        return held < self._most_requests and self._tokens + waiting.tokens <= self._most_tokens
-
-    def _add(self, pick: Pick) -> None:
-        self._members[len(self._picks)] = pick
-        self._picks.append(pick)
-        self._tokens += pick.waiting.tokens
-        self._given = _given(self._given, pick, 1)
-        if pick.waiting.deadline_ms < self._earliest:
-            self._earliest = pick.waiting.deadline_ms
+        head = head or self._moment.rival
+        return head is not None and self._moment.share.owes(after, head.tokens)
 
     def _ends(self, tokens: float) -> float:
         return self._moment.ready_ms + self._model.cost.predict(tokens)
@@ -200,16 +202,19 @@ class Draft:
     def _slide(self) -> list[Pick]:
         # Passes over the tightest until what is left, filled up from behind, ends in time.
         passed: list[Pick] = []
+        self._members = dict(enumerate(self._picks))
         heap = [(pick.waiting.deadline_ms, index) for index, pick in self._members.items()]
         heapify(heap)
         while heap and heap[0][0] < self._ends(self._tokens):
             pick = self._members.pop(heappop(heap)[1])
+            self._held -= 1
             self._tokens -= pick.waiting.tokens
             self._given = _given(self._given, pick, -1)
             passed.append(pick)
             known = len(self._picks)
             self._fill()
             for index in range(known, len(self._picks)):
+                self._members[index] = self._picks[index]
                 heappush(heap, (self._picks[index].waiting.deadline_ms, index))
         return passed
 
@@ -220,10 +225,11 @@ class Draft:
             for pick in members:
                 given = _given(given, pick, 1)
             tokens = sum(pick.waiting.tokens for pick in members)
+        chosen = tuple([pick.waiting for pick in members])
         return Plan(
             self._model,
-            tuple([pick.waiting for pick in members]),
-            tuple([pick.waiting for pick in consumed]),
+            chosen,
+            chosen if members is consumed else tuple([pick.waiting for pick in consumed]),
             tuple([pick.waiting for pick in passed]),
             tokens,
             given,
@@ -246,7 +252,9 @@ def _given(given: Given, pick: Pick, sign: int) -> Given:
         return given
     tokens, normal_tokens, requests, normal = given
     size = sign * pick.waiting.tokens
-    return tokens + size, normal_tokens + size * pick.pays, requests + sign, normal + sign * pick.pays
+    if pick.pays:
+        return tokens + size, normal_tokens + size, requests + sign, normal + sign
+    return tokens + size, normal_tokens, requests + sign, normal
 
 
 def _worth(picks: Sequence[Pick]) -> tuple[int, int]:

@@ -32,23 +32,46 @@ class Forecast:
             "shadow": ((queues["premium"], math.inf), (queues["normal"], math.inf)),
         }
 
+    def latest_end_ms(self, newcomer: Waiting, start_ms: float) -> float:
+        """No earlier than `end_ms`, at a fraction of its cost: all that waits is taken to be ahead, in poor batches.
+
+        Batches of requests of mean size m hold min(N, ⌊B/m⌋) of them, at least N or B/(2·m): so n tokens in r requests
+        are at most r/N + 2·n/B + 1 batches. Infinite where no line of cost is known, or several models wait.
+        """
+        room, model = self._room, newcomer.lane.model
+        line = model.cost.line
+        if line is None or model.queued < len(room.by_id):
+            return math.inf
+        tokens = room.tokens + newcomer.tokens
+        batches = (model.queued + 1) / self._most_requests + 2.0 * tokens / self._most_tokens + 2.0
+        return start_ms + batches * line[0] + tokens * line[1]
+
     def end_ms(self, newcomer: Waiting, start_ms: float) -> float:
         """When it would end, the device being free at `start_ms`."""
-        if not len(self._room):
-            return start_ms + newcomer.lane.model.cost.predict(newcomer.tokens)
-        key_ms, priority, own = newcomer.key_ms, newcomer.lane.priority, newcomer.tokens
-        loads: Loads = {newcomer.lane.model: (own, 1)}
-        for lane in self._room.queues[priority].lanes.values():
-            tokens, requests = lane.line.before(key_ms)
-            if requests:
-                own += tokens
-                _add(loads, lane.model, tokens, requests)
-        for queue, ratio in self._others[priority]:
+        model, key_ms = newcomer.lane.model, newcomer.key_ms
+        if not self._room.by_id:
+            return start_ms + model.cost.predict(newcomer.tokens)
+        ahead: float = newcomer.tokens  # of its class, itself included
+        tokens, requests = ahead, 1  # of these and of the other classes', those of its own model
+        rest: Loads = {}
+        for lane in newcomer.lane.queue.lanes.values():
+            before, count = lane.line.before(key_ms)
+            ahead += before
+            if lane.model is model:
+                tokens, requests = tokens + before, requests + count
+            elif count:
+                _add(rest, lane.model, before, count)
+        for queue, ratio in self._others[newcomer.lane.priority]:
             if queue.tokens:
-                part = min(1.0, ratio * own / queue.tokens)
+                part = min(1.0, ratio * ahead / queue.tokens)
                 for lane in queue.lanes.values():
-                    _add(loads, lane.model, part * lane.line.tokens, math.ceil(part * lane.line.requests))
-        return start_ms + self._total_ms(loads)
+                    line = lane.line
+                    if lane.model is model:
+                        tokens, requests = tokens + part * line.tokens, requests + math.ceil(part * line.requests)
+                    else:
+                        _add(rest, lane.model, part * line.tokens, math.ceil(part * line.requests))
+        total = self._work_ms(model.cost, tokens, requests)
+        return start_ms + (total + self._total_ms(rest) if rest else total)
 
     def drain_ms(self) -> float:
         """How long all that waits would take."""
@@ -68,6 +91,8 @@ class Forecast:
         per_batch = min(self._most_requests, max(1, self._most_tokens * requests // tokens))
         if requests <= per_batch:
             return cost.predict(tokens)
+        if (line := cost.line) is not None:
+            return math.ceil(requests / per_batch) * line[0] + line[1] * tokens
         before = math.ceil(requests / per_batch) - 1
         full = tokens * per_batch / requests
         return before * cost.predict(full) + cost.predict(tokens - before * full)

@@ -24,11 +24,12 @@ class Model:
 class Lane:
     """Requests of one priority for one model, in key order and by deadline."""
 
-    __slots__ = ("expiry", "line", "model", "priority")
+    __slots__ = ("expiry", "line", "model", "priority", "queue")
 
-    def __init__(self, model: Model, priority: str) -> None:
+    def __init__(self, model: Model, priority: str, queue: PriorityQueue) -> None:
         self.model = model
         self.priority = priority
+        self.queue = queue
         self.line = Line()
         self.expiry = LazyHeap()
 

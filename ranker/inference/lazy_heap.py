@@ -10,6 +10,7 @@ from ranker.inference.waiting import Waiting
 SMALL = 64
 
 Ranked = tuple[float, int, Waiting]
+"""Rank, what decides between equals, and whose they are."""
 
 
 class LazyHeap:
@@ -25,9 +26,9 @@ class LazyHeap:
         """Entries held, those that are gone included."""
         return len(self._heap)
 
-    def push(self, rank: float, tie: int, waiting: Waiting) -> None:
+    def push(self, ranked: Ranked) -> None:
         """Adds one that waits."""
-        heappush(self._heap, (rank, tie, waiting))
+        heappush(self._heap, ranked)
 
     def peek(self) -> Waiting | None:
         """The smallest that still waits."""
@@ -47,6 +48,10 @@ class LazyHeap:
         finally:
             for entry in seen:
                 heappush(self._heap, entry)
+
+    def clear(self) -> None:
+        """Told that all are gone."""
+        self._heap, self._gone = [], 0
 
     def forget(self, count: int) -> None:
         """Told that this many of its entries are gone."""

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import chain
 from math import inf
+from operator import itemgetter
 
 from ranker.inference.prefix import Load, PrefixSums
 from ranker.inference.waiting import Waiting
@@ -18,6 +19,8 @@ from ranker.inference.waiting import Waiting
 CHUNK = 256
 
 Entry = tuple[float, int, Waiting]
+
+_WAITING = itemgetter(2)
 
 
 class Line:
@@ -33,9 +36,9 @@ class Line:
         self.tokens = 0
         self.requests = 0
 
-    def __iter__(self) -> Iterator[Entry]:
-        """Entries in order; the line must not change meanwhile."""
-        return chain.from_iterable(self._chunks)
+    def __iter__(self) -> Iterator[Waiting]:
+        """Those in it, in order; the line must not change meanwhile."""
+        return map(_WAITING, chain.from_iterable(self._chunks))
 
     def first(self) -> Entry:
         """The entry at the front of a line that is not empty."""
@@ -43,24 +46,23 @@ class Line:
 
     def before(self, key_ms: float) -> Load:
         """Tokens and requests ahead of a newcomer with this key."""
+        if not self._lasts or self._lasts[-1][0] <= key_ms:
+            return self.tokens, self.requests
         # No number is infinite: those with an equal key are ahead of the newcomer.
         newcomer = (key_ms, inf)
         index = bisect_left(self._lasts, newcomer)
-        if index == len(self._lasts):
-            return self.tokens, self.requests
         tokens, requests = self._sums.before(index)
         place = bisect_left(self._chunks[index], newcomer)
         return tokens + sum(self._weights[index][:place]), requests + place
 
-    def add(self, waiting: Waiting) -> None:
-        """Puts it in its place."""
-        entry, tokens = (waiting.key_ms, waiting.number, waiting), waiting.tokens
+    def add(self, entry: Entry, tokens: int) -> None:
+        """Puts one in its place."""
         self.tokens += tokens
         self.requests += 1
-        index = bisect_left(self._lasts, entry)
-        if index == len(self._lasts):
+        if not self._lasts or self._lasts[-1] < entry:
             self._append(entry, tokens)
             return
+        index = bisect_left(self._lasts, entry)
         chunk = self._chunks[index]
         place = bisect_left(chunk, entry)
         chunk.insert(place, entry)

@@ -92,6 +92,18 @@ def fault(request: Request) -> str | None:
     """A sentence that names the first field that cannot be, or None; whatever the fields hold, it does not raise."""
     try:
         tokens, arrival, deadline = request.token_budget, request.arrival_ms, request.deadline_ms
+        if (  # most are as they should be: one expression for the usual types
+            type(tokens) is int
+            and type(arrival) is type(deadline) is float
+            and type(request.request_id) is type(request.model_key) is str
+            and tokens > 0
+            and -math.inf < arrival < math.inf
+            and arrival <= deadline
+            and request.request_id
+            and request.model_key
+            and request.priority in PRIORITIES
+        ):
+            return None
         if type(request.request_id) is not str or not request.request_id:
             return f"request_id is {request.request_id!r}, not a name"
         if type(request.model_key) is not str or not request.model_key:

@@ -20,9 +20,9 @@ from collections.abc import Iterable
 from ranker.inference.displacement import Displacement
 from ranker.inference.draft import Draft, Moment, Plan, alone
 from ranker.inference.forecast import Forecast
-from ranker.inference.lane import Lane, Model, PriorityQueue
+from ranker.inference.lane import Model, PriorityQueue
 from ranker.inference.models import Models
-from ranker.inference.request import Batch, Rejection, Request, fault
+from ranker.inference.request import PRIORITIES, Batch, Rejection, Request, fault
 from ranker.inference.room import Room
 from ranker.inference.scheduler_config import SchedulerConfig
 from ranker.inference.share import Share
@@ -37,6 +37,8 @@ class Scheduler:
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.config = config
+        self._ageing_ms = {priority: config.ageing_ms.get(priority, math.inf) for priority in PRIORITIES}
+        self._most_tokens = min(config.max_batch_tokens, config.max_queue_tokens)
         self._room = Room()
         self._models = Models()
         self._share = Share(config)
@@ -92,13 +94,18 @@ class Scheduler:
             return [refusal]
         waiting = self._waiting(request, now)
         start = self._start(now)
-        end = self._forecast.end_ms(waiting, start) if request.deadline_ms < math.inf else -math.inf
         self._held_until = None
-        if end + self.config.margin_ms > request.deadline_ms:
-            return [self._too_late(waiting, end, now)]
-        displaced = self._make_room(waiting, start, now)
-        if displaced is None:
-            return [Rejection(request.request_id, "queue_full", self._room_after_ms(now))]
+        margin, deadline = self.config.margin_ms, request.deadline_ms
+        if deadline < math.inf and self._forecast.latest_end_ms(waiting, start) + margin > deadline:
+            end = self._forecast.end_ms(waiting, start)
+            if end + margin > deadline:
+                return [self._too_late(waiting, end, now)]
+        displaced: list[Rejection] = []
+        if self._displacement.is_over(waiting):
+            made = self._make_room(waiting, start, now)
+            if made is None:
+                return [Rejection(request.request_id, "queue_full", self._room_after_ms(now))]
+            displaced = made
         self._room.add(waiting)
         waiting.lane.model.gaps.seen(now)
         return displaced
@@ -172,20 +179,22 @@ class Scheduler:
     def _refusal(self, request: Request) -> Rejection | None:
         if problem := fault(request):
             return Rejection(request.request_id, "invalid", 0.0, problem)
-        if request.request_id in self._room or request.request_id in self._running_ids:
+        if request.request_id in self._room.by_id or request.request_id in self._running_ids:
             return Rejection(request.request_id, "duplicate", 0.0)
-        most = min(self.config.max_batch_tokens, self.config.max_queue_tokens)
-        if request.token_budget > most:
-            problem = f"token_budget is {request.token_budget}; a batch holds {most}"
+        if request.token_budget > self._most_tokens:
+            problem = f"token_budget is {request.token_budget}; a batch holds {self._most_tokens}"
             return Rejection(request.request_id, "too_large", 0.0, problem)
         return None
 
     def _waiting(self, request: Request, now: float) -> Waiting:
         self._offers += 1
-        lane = self._room.lane(self._models.of(request.model_key), request.priority)
-        arrival = min(request.arrival_ms, now)
-        ageing = self.config.ageing_ms.get(request.priority, math.inf)
-        return Waiting(request, arrival, min(request.deadline_ms, arrival + ageing), self._offers, lane)
+        lane = self._room.lane(request.model_key, request.priority, self._models)
+        arrival, deadline = request.arrival_ms, request.deadline_ms
+        if arrival > now:
+            arrival = now
+        aged = arrival + self._ageing_ms[request.priority]
+        key, tokens = aged if aged < deadline else deadline, int(request.token_budget)
+        return Waiting(request, lane, tokens, arrival, deadline, key, self._offers)
 
     def _too_late(self, waiting: Waiting, end: float, now: float) -> Rejection:
         cost, budget = waiting.lane.model.cost, waiting.deadline_ms - waiting.arrival_ms
@@ -195,8 +204,6 @@ class Scheduler:
         return Rejection(waiting.request.request_id, "deadline", retry)
 
     def _make_room(self, newcomer: Waiting, start: float, now: float) -> list[Rejection] | None:
-        if not self._displacement.is_over(newcomer):
-            return []
         self._expire(now)
         if not self._displacement.is_over(newcomer):
             return []
@@ -270,17 +277,13 @@ class Scheduler:
         return min(until, oldest + self.config.max_wait_ms, plan.deadline_ms - spare)
 
     def _dispatch(self, plan: Plan, now: float) -> Batch:
-        lanes: dict[Lane, list[Waiting]] = {}
-        for waiting in plan.consumed:
-            lanes.setdefault(waiting.lane, []).append(waiting)
-        for lane, taken in lanes.items():
-            self._room.take(lane, taken)
+        self._room.take(plan.consumed)
         queues = self._room.queues
         self._share.settle(plan.given, queues["normal"].requests > 0, queues["premium"].requests > 0)
         self._batches += 1
-        requests = tuple(member.request for member in plan.members)
+        requests = tuple([member.request for member in plan.members])
         batch = Batch(self._batches, plan.model.key, requests, plan.tokens)
-        self._running, self._running_ids = batch, frozenset(request.request_id for request in requests)
+        self._running, self._running_ids = batch, frozenset([request.request_id for request in requests])
         self._free_ms = now + plan.model.cost.predict(plan.tokens)
         self._held_until = None
         if plan.passed:

@@ -51,8 +51,11 @@ class Share:
 
     def owes(self, given: tuple[int, int, int, int], head_tokens: int) -> bool:
         """Whether such a batch would leave normal, with this head, owed more than it may be."""
-        tokens, places = self.after(given)
-        return tokens > head_tokens or places > 1.0
+        share = self._config.normal_share
+        tokens, normal_tokens, requests, normal = given
+        return (
+            self.tokens + share * tokens - normal_tokens > head_tokens or self.places + share * requests - normal > 1.0
+        )
 
     def settle(self, given: tuple[int, int, int, int], normal_waits: bool, premium_waits: bool) -> None:
         """Books a dispatched batch; the flags say who waits after it."""

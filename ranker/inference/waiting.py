@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ranker.inference.request import Request
 
 if TYPE_CHECKING:
     from ranker.inference.lane import Lane
 
 
-class Waiting:
-    """An admitted request.
+class Waiting(msgspec.Struct, eq=False, gc=False):
+    """An admitted request; the collector does not look at it, so whoever is empty must let go of it.
 
     Args:
         arrival_ms: never later than the moment it was offered.
@@ -19,14 +21,11 @@ class Waiting:
         number: counts offers, and so orders equal keys.
     """
 
-    __slots__ = ("arrival_ms", "deadline_ms", "gone", "key_ms", "lane", "number", "request", "tokens")
-
-    def __init__(self, request: Request, arrival_ms: float, key_ms: float, number: int, lane: Lane) -> None:
-        self.request = request
-        self.tokens = int(request.token_budget)
-        self.deadline_ms = request.deadline_ms
-        self.arrival_ms = arrival_ms
-        self.key_ms = key_ms
-        self.number = number
-        self.lane = lane
-        self.gone = False
+    request: Request
+    lane: Lane
+    tokens: int
+    arrival_ms: float
+    deadline_ms: float
+    key_ms: float
+    number: int
+    gone: bool = False

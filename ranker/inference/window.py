@@ -21,11 +21,13 @@ class Gaps:
 
     def seen(self, now_ms: float) -> None:
         """Told of an arrival."""
-        if self.last_ms > -math.inf:
-            # A night without traffic says no more about the morning than a second does.
-            gap = min(now_ms - self.last_ms, LONGEST_GAP_MS)
-            self.mean_ms = gap if self.mean_ms == math.inf else self.mean_ms + STEP * (gap - self.mean_ms)
-        self.last_ms = now_ms
+        gap, self.last_ms = now_ms - self.last_ms, now_ms
+        if gap > LONGEST_GAP_MS:
+            if gap == math.inf:
+                return  # the first
+            gap = LONGEST_GAP_MS  # a night without traffic says no more about the morning than a second does
+        mean = self.mean_ms
+        self.mean_ms = gap if mean == math.inf else mean + STEP * (gap - mean)
 
 
 def hold_until(requests: int, tokens: int, cost: CostModel, gaps: Gaps) -> float:

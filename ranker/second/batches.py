@@ -15,7 +15,9 @@ from ranker.second.network import CandidateBatch, EventBatch
 from ranker.second.tokens import CandidateTokens, EventTokens, RequestToken
 
 
-def event_batch(histories: Sequence[EventTokens], first: int = 0, origin_s: Sequence[float] | None = None) -> EventBatch:
+def event_batch(
+    histories: Sequence[EventTokens], first: int = 0, origin_s: Sequence[float] | None = None
+) -> EventBatch:
     """Histories as one batch, padded at their ends to the longest.
 
     Args:

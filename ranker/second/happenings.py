@@ -18,6 +18,8 @@ import numpy as np
 
 from features import outcomes, rows
 from features.events import COUNTED_TRAFFIC, Event, FeedbackEvent, ForgetEvent, InteractionEvent, RankingEvent
+from features.label_config import OutcomeWindows
+from features.outcomes import WINDOWS
 from features.rows import OfferedItem, RankingRow
 from features.situation import list_fields, scalar_fields
 from features.tokens import Terms, hash_terms, words_of
@@ -126,10 +128,11 @@ class Courses:
 
     Args:
         keep: happenings kept per user, at least the longest window + 1; None keeps all.
+        windows: how long after what feedback still counts.
     """
 
-    def __init__(self, keep: int | None = None) -> None:
-        self._keep = keep
+    def __init__(self, keep: int | None = None, windows: OutcomeWindows = WINDOWS) -> None:
+        self._keep, self._windows = keep, windows
         self._courses: dict[str, Course] = {}
         self._open: dict[str, dict[str, tuple[RankingRow, str | None]]] = {}
         self._ids: dict[str, float] = {}
@@ -169,9 +172,7 @@ class Courses:
             del self._ids[oldest]
         return before is not None and event.time_s - before <= rows.ID_LIFE_S
 
-    def _happenings(
-        self, offset: int, event: InteractionEvent | RankingEvent | FeedbackEvent
-    ) -> Sequence[Happening]:
+    def _happenings(self, offset: int, event: InteractionEvent | RankingEvent | FeedbackEvent) -> Sequence[Happening]:
         if isinstance(event, InteractionEvent):
             return [_interaction(offset, event)]
         if isinstance(event, RankingEvent):
@@ -189,14 +190,14 @@ class Courses:
 
     def _feedback(self, offset: int, event: FeedbackEvent) -> Sequence[Happening]:
         found = self._open.get(event.user, {}).get(event.ranking)
-        if found is None or event.time_s - found[0].updated_s > rows.RANKING_LIFE_S:
+        if found is None or outcomes.is_late(found[0], event, self._windows):
             return []
         row, surface = found
-        settled = [outcome for outcome in outcomes.settle(row, event) if outcome.kind in _KIND_OF]
+        settled = [each for each in outcomes.settle(row, event, self._windows) if each.kind in _KIND_OF]
         session, target = session_hash(event.user, row.session), target_type(event.target)
         return [
-            Happening(event.time_s, offset, part, _KIND_OF[outcome.kind], outcome.action, surface, target, session)
-            for part, outcome in enumerate(settled)
+            Happening(event.time_s, offset, part, _KIND_OF[each.kind], each.action, surface, target, session)
+            for part, each in enumerate(settled)
         ]
 
 

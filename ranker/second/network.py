@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import gelu
 
 from ranker.second.attention import attend_causal, attend_history, frequencies, merge_self, rotate, turns
 from ranker.second.config import HEADS, Sizes
@@ -110,8 +112,9 @@ class Block(nn.Module):
     def finish(self, inner: Tensor, read: Tensor) -> Tensor:
         """The block's output once attention has read something."""
         inner = inner + self.drop(self.out(read.reshape(inner.shape)))
-        grown = nn.functional.gelu(self.up(self.before_feed_forward(inner)))
-        return inner + self.drop(self.down(grown))
+        grown = gelu(self.up(self.before_feed_forward(inner)))
+        output: Tensor = inner + self.drop(self.down(grown))
+        return output
 
 
 class SecondNet(nn.Module):
@@ -165,6 +168,11 @@ class SecondNet(nn.Module):
                     nn.init.zeros_(module.weight[0])
         nn.init.zeros_(self.outcomes.weight)
 
+    @property
+    def layers(self) -> tuple[Block, ...]:
+        """The blocks in order."""
+        return tuple(cast(Iterator[Block], iter(self.blocks)))
+
     # ---- events
 
     def embed_events(self, events: EventBatch) -> Tensor:
@@ -172,7 +180,8 @@ class SecondNet(nn.Module):
         inner = self.actions(events.action) + self.kinds(events.kind)
         inner = inner + self.surfaces(events.surface) + self.targets(events.target)
         inner = inner + self._bag(events.terms) + self._session(events.session)
-        return self.drop(inner + self._gap(events.gap_s, events.fresh))
+        embedded: Tensor = self.drop(inner + self._gap(events.gap_s, events.fresh))
+        return embedded
 
     def encode(self, events: EventBatch, past: Cache | None = None) -> tuple[Cache, Tensor]:
         """Encodes events after those of `past` (which has `events.first` of them).
@@ -185,7 +194,7 @@ class SecondNet(nn.Module):
         cosines, sines = turns(index, events.seconds, self.rates)
         inner = self.embed_events(events)
         keys, values = [], []
-        for number, block in enumerate(self.blocks):
+        for number, block in enumerate(self.layers):
             query, key, value = block.project(inner, cosines, sines)
             keys.append(key)
             values.append(value)
@@ -201,7 +210,7 @@ class SecondNet(nn.Module):
         Args:
             among: numbers of actions to score instead of all.
         """
-        table = self.actions.weight if among is None else self.actions(among)
+        table: Tensor = self.actions.weight if among is None else self.actions(among)
         bias = self.next_bias if among is None else self.next_bias[among]
         return self.next_scale * (hidden @ table.T) + bias
 
@@ -210,10 +219,15 @@ class SecondNet(nn.Module):
     def embed_candidates(self, candidates: CandidateBatch) -> Tensor:
         """[batch, candidates, dim]."""
         said = self.kinds(candidates.kind) + self.surfaces(candidates.surface) + self._bag(candidates.terms)
-        request = self.requests(said) + self._session(candidates.session) + self.clock(candidates.clock)
+        request = (
+            self.requests(said)
+            + self._session(candidates.session)
+            + self.clock(candidates.clock.to(self.clock.weight.dtype))
+        )
         request = request + self._gap(candidates.gap_s, candidates.fresh) + self.role
         own = self.actions(candidates.action) + self.targets(candidates.target)
-        return self.drop(own + request[candidates.request]) + self._light(candidates)
+        embedded: Tensor = self.drop(own + request[candidates.request]) + self._light(candidates)
+        return embedded
 
     def score(self, candidates: CandidateBatch, history: Cache, prefix: Tensor | None = None) -> Tensor:
         """Logits [batch, candidates, HEADS] of the outcomes.
@@ -224,7 +238,7 @@ class SecondNet(nn.Module):
         """
         cosines, sines = turns(candidates.index, candidates.seconds, self.rates)
         inner = self.embed_candidates(candidates)
-        for block, keys, values in zip(self.blocks, history.keys, history.values, strict=True):
+        for block, keys, values in zip(self.layers, history.keys, history.values, strict=True):
             query, key, value = block.project(inner, cosines, sines)
             seen, total = attend_history(query, keys, values, prefix)
             inner = block.finish(inner, merge_self(seen, total, query, key, value))
@@ -232,13 +246,14 @@ class SecondNet(nn.Module):
 
     def judge(self, inner: Tensor, light: Tensor) -> Tensor:
         """Logits [..., HEADS] from the last block's output: the light score and a correction."""
-        return self.light_gain * light[..., None] + self.outcomes(self.after(inner))
+        correction: Tensor = self.outcomes(self.after(inner))
+        return self.light_gain * light[..., None] + correction
 
     # ---- parts
 
     def _bag(self, terms: Tensor) -> Tensor:
         """Words of equal weight, the sum as long as one word."""
-        found = self.words(terms)
+        found: Tensor = self.words(terms)
         size = (terms > 0).sum(dim=-1, keepdim=True).clamp(min=1)
         return found.sum(dim=-2) * size.to(found.dtype).rsqrt()
 
@@ -246,11 +261,14 @@ class SecondNet(nn.Module):
         places = torch.arange(self.sizes.session_bits, device=session.device)
         bits = ((session[..., None] >> places) & 1).to(self.sessions.weight.dtype) * 2 - 1
         named = (session != 0)[..., None].to(bits.dtype)
-        return self.sessions(bits * named * self.sizes.session_bits**-0.5)
+        code: Tensor = self.sessions(bits * named * self.sizes.session_bits**-0.5)
+        return code
 
     def _gap(self, gap_s: Tensor, fresh: Tensor) -> Tensor:
         grown = torch.log1p(gap_s.float()) / 8.0
-        return self.gaps(torch.stack([grown, grown * grown, fresh.float()], dim=-1).to(self.gaps.weight.dtype))
+        numbers = torch.stack([grown, grown * grown, fresh.float()], dim=-1)
+        embedded: Tensor = self.gaps(numbers.to(self.gaps.weight.dtype))
+        return embedded
 
     def _light(self, candidates: CandidateBatch) -> Tensor:
         columns = torch.cat([candidates.features, candidates.light[..., None]], dim=-1).float()
@@ -259,4 +277,5 @@ class SecondNet(nn.Module):
         scaled = ((columns - self.light_mean.float()) / self.light_spread.float()).clamp(-CLAMP, CLAMP)
         scaled = scaled.masked_fill(missing, 0.0)
         known = torch.cat([scaled, missing[..., :-1].float()], dim=-1).to(self.light_in.weight.dtype)
-        return self.light_out(nn.functional.gelu(self.light_in(known)))
+        embedded: Tensor = self.light_out(gelu(self.light_in(known)))
+        return embedded

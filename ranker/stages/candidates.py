@@ -8,7 +8,6 @@ user repeats, then what follows what has just happened, then what is popular her
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,6 +37,15 @@ class Chosen:
     excluded: frozenset[str]
     pairs: dict[tuple[str, str | None], str] = field(default_factory=dict)
     drops: list[Drop] = field(default_factory=list)
+
+    def add_all(self, pairs: Sequence[tuple[str, str | None]], source: str) -> None:
+        """Takes candidates of one source, or says why not."""
+        chosen = dict.fromkeys(pairs, source)
+        if not self.excluded and not self.pairs and len(chosen) == len(pairs):
+            self.pairs = chosen
+            return
+        for action, target in pairs:
+            self.add(action, target, source)
 
     def add(self, action: str, target: str | None, source: str) -> None:
         """Takes a candidate, or says why not."""
@@ -86,10 +94,10 @@ class CandidateSources:
         """The same request and state give the same candidates in the same order."""
         chosen = Chosen(self.catalogue, self.name, frozenset(ranking.request.exclude))
         if ranking.request.candidates is not None:
-            for candidate in ranking.request.candidates:
-                chosen.add(candidate.action, candidate.target, sources.CALLER)
+            pairs = [(candidate.action, candidate.target) for candidate in ranking.request.candidates]
+            chosen.add_all(pairs, sources.CALLER)
             return chosen.into(ranking)
-        targets = _targets_by_type(ranking)
+        targets = ranking.targets_by_type
         for action, target, source in self._spread(self._proposals(ranking, chosen, targets), targets):
             chosen.add(action, target, source)
         return chosen.into(ranking)
@@ -148,9 +156,3 @@ class CandidateSources:
         found = [target for kind in sorted(types) for target in targets.get(kind, ())]
         return list(dict.fromkeys(found)) or (None,)
 
-
-def _targets_by_type(ranking: Ranking) -> dict[str, list[str]]:
-    targets: dict[str, list[str]] = defaultdict(list)
-    for entity in ranking.request.context.entities:
-        targets[entity.type].append(entity.target)
-    return targets

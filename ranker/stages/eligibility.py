@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ranker.compiled import CompiledCatalogue, Rows
+from ranker.conditions import NO_CONDITION
 from ranker.judges import Refusals, Verdicts
+from ranker.traits import TARGET
 from ranker.types import Ranking
 
 
@@ -39,20 +41,21 @@ class Eligibility:
 
     def _refuse_targets(self, refusals: Refusals, rows: Rows, ranking: Ranking) -> None:
         """A target that an action needs: there at all, and of a type the action is about."""
-        codes = self.catalogue.column("entity", rows)
-        if not np.count_nonzero(codes):
+        if not self.catalogue.traits(rows) & TARGET:
             return
-        types: dict[str | None, set[str]] = {target: set() for target in ranking.entities}
-        for entity in ranking.request.context.entities:
-            types[entity.target].add(entity.type)
+        codes = self.catalogue.column("entity", rows).tolist()
         conditions = self.catalogue.dimensions["entity"].conditions
-        missing, mistyped = np.zeros((2, len(rows)), np.bool_)
-        for index, (code, target) in enumerate(zip(codes.tolist(), ranking.candidates.targets, strict=True)):
-            if code:
-                found = types.get(target)
-                if found is None:
-                    missing[index] = True
-                elif found.isdisjoint(conditions[code]):
-                    mistyped[index] = True
-        refusals.add(missing, "target_missing")
-        refusals.add(mistyped, "target_type")
+        there = ranking.targets_by_type
+        fitting = {
+            code: {target for kind in conditions[code] for target in there.get(kind, ())}
+            for code in set(codes)
+            if code != NO_CONDITION
+        }
+        targets = ranking.candidates.targets
+        unfit = [
+            code != NO_CONDITION and target not in fitting[code] for code, target in zip(codes, targets, strict=True)
+        ]
+        if any(unfit):
+            refused, missing = np.array(unfit), np.array([target not in ranking.entities for target in targets])
+            refusals.add(refused & missing, "target_missing")
+            refusals.add(refused, "target_type")

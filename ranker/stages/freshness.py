@@ -12,6 +12,7 @@ from features.events import Entity, to_seconds
 from ranker.clock import Clock
 from ranker.compiled import CompiledCatalogue, Rows
 from ranker.judges import LastVerdicts, Mask, Refusals, Verdicts, apply_after_draw, first_after, instant_s
+from ranker.traits import EXPIRES, TARGET_AGE
 from ranker.types import Ranking
 
 Times = NDArray[np.float64]
@@ -44,17 +45,19 @@ class FreshnessJudge:
         targets, entities = ranking.candidates.targets, ranking.request.context.entities
         if gone := _gone(targets, ranking.entities, entities):
             refusals.add(_mask([target in gone for target in targets]), "target_gone")
-        stale_s = self._stale_s(rows, targets, entities)
-        expires_s = self.catalogue.column("expires_s", rows)
-        refusals.add(now_s > stale_s, "target_stale")
-        refusals.add(expires_s <= now_s, "expired")
-        return self._last.keep(refusals.verdicts(), first_after(now_s, stale_s, expires_s), ranking.candidates, version)
+        until_s = self.catalogue.next_expiry_s(rows, now_s)
+        traits = self.catalogue.traits(rows)
+        if traits & TARGET_AGE:
+            stale_s = self._stale_s(rows, targets, entities)
+            until_s = min(until_s, first_after(now_s, stale_s))
+            refusals.add(now_s > stale_s, "target_stale")
+        if traits & EXPIRES:
+            refusals.add(self.catalogue.column("expires_s", rows) <= now_s, "expired")
+        return self._last.keep(refusals.verdicts(), until_s, ranking.candidates, version)
 
     def _stale_s(self, rows: Rows, targets: Sequence[str | None], entities: Sequence[Entity]) -> Times:
         """The last instant at which each target is recent enough."""
         limits_s = self.catalogue.column("max_target_age_s", rows)
-        if not np.count_nonzero(limits_s):
-            return np.full(len(rows), np.inf)
         return np.where(limits_s > 0.0, _times_s(targets, entities) + limits_s, np.inf)
 
 

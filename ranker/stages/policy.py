@@ -37,7 +37,8 @@ class Policy:
         case = Case(ranking, self.catalogue)
         refusals = Refusals(len(case.rows))
         for rule in self.rules:
-            refusals.add(rule.refuses(case), rule.reason)
+            if rule.concerns(case.traits):
+                refusals.add(rule.refuses(case), rule.reason)
         blind = not case.person.was_read and any(rule.wants_person(case) for rule in self.rules)
         return refusals.verdicts(*([Degraded.POLICY_UNAVAILABLE] if blind else []))
 

@@ -11,12 +11,15 @@ from ranker.clock import Clock
 from ranker.compiled import CompiledCatalogue, Rows
 from ranker.conditions import NO_CONDITION
 from ranker.degraded import Degraded
-from ranker.judges import LastVerdicts, Refusals, Verdicts, apply_after_draw, first_after, instant_s
+from ranker.judges import LastVerdicts, Refusals, Verdicts, apply_after_draw, instant_s
 from ranker.person import Person
 from ranker.pipeline import emptied
 from ranker.policy_config import SafetyClass
 from ranker.text_check import TextCheck, TextScorer, rendered
+from ranker.traits import CLASS, TEXT_CHECK
 from ranker.types import Ranking
+
+LAG = "catalogue_lag"
 
 
 @dataclass
@@ -44,30 +47,31 @@ class SafetyJudge:
 
     def judge(self, ranking: Ranking) -> Verdicts:
         """A verdict per candidate, by what is so now."""
+        if self.lagging is not None:
+            self.restricted_withheld = self.lagging()
         now_s, read = instant_s(ranking, self.clock), (self.catalogue.version, self.restricted_withheld, self.scorer)
         said = self._last.recall(ranking.candidates, now_s, *read)
         if said is not None:
             return said
         refusals = Refusals(len(ranking.candidates))
         rows = self.catalogue.rows(ranking.candidates.actions)
-        refusals.add(~self.catalogue.column("live", rows), "withdrawn")
-        refusals.add(self.catalogue.column("off", rows), "off")
-        expires_s = self.catalogue.column("expires_s", rows)
-        refusals.add(expires_s <= now_s, "expired")
-        self._refuse_classes(refusals, rows, ranking)
-        said = refusals.verdicts(*self._refuse_texts(refusals, rows, ranking))
-        return self._last.keep(said, first_after(now_s, expires_s), ranking.candidates, *read)
+        self.catalogue.refuse_gone(refusals, rows, now_s)
+        withheld = (*self._refuse_classes(refusals, rows, ranking), *self._refuse_texts(refusals, rows, ranking))
+        said = refusals.verdicts(*withheld)
+        return self._last.keep(said, self.catalogue.next_expiry_s(rows, now_s), ranking.candidates, *read)
 
-    def _refuse_classes(self, refusals: Refusals, rows: Rows, ranking: Ranking) -> None:
+    def _refuse_classes(self, refusals: Refusals, rows: Rows, ranking: Ranking) -> tuple[Degraded, ...]:
+        if not self.catalogue.traits(rows) & CLASS:
+            return ()
         codes = self.catalogue.column("safety_class", rows)
-        if not np.count_nonzero(codes):
-            return
-        person = Person(ranking.known)
+        person, lags = Person(ranking.known), False
         for code in sorted(set(codes.tolist()) - {NO_CONDITION}):
             name = self.catalogue.dimensions["safety_class"].conditions[code]
             reason = self._class_reason(name, person, ranking.request.context.region)
             if reason is not None:
                 refusals.add(codes == code, reason)
+                lags = lags or reason == LAG
+        return (Degraded.SAFETY_WITHHELD,) if lags else ()
 
     def _class_reason(self, name: str, person: Person, region: str | None) -> str | None:
         """Why a class may not be offered to this person here; None when it may."""
@@ -75,7 +79,7 @@ class SafetyJudge:
         if rule is None:
             return "class_unknown"
         if rule.restricted and self.restricted_withheld:
-            return "catalogue_lag"
+            return LAG
         elsewhere = bool(rule.regions) and region not in rule.regions
         without = rule.consent is not None and rule.consent not in person.consents
         refused = rule.withhold or elsewhere or without or person.too_young(rule.min_age)
@@ -83,7 +87,7 @@ class SafetyJudge:
 
     def _refuse_texts(self, refusals: Refusals, rows: Rows, ranking: Ranking) -> tuple[Degraded, ...]:
         """Refuses texts at or above the threshold, and those that cannot be checked now."""
-        if self.scorer is None:
+        if self.scorer is None or not self.catalogue.traits(rows) & TEXT_CHECK:
             return ()
         needed = self.catalogue.column("needs_text_check", rows) & refusals.kept
         wanted = np.flatnonzero(needed).tolist()

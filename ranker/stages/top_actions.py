@@ -28,9 +28,9 @@ class TopActions:
         if not ranking.order:
             return ranking.because(Degraded.EMPTY)
         assert ranking.scores is not None, "the light stage runs first"
-        scores = ranking.scores[list(ranking.order)]
-        chances = self._chances(ranking, scores)
+        chances = self._chances(ranking)
         shown = ranking.order[: len(chances)]
+        scores = ranking.scores[list(shown)]
         reasons = explain(ranking, shown) if ranking.explain else [() for _ in shown]
         pairs = zip(shown, scores.tolist(), chances.tolist(), reasons, strict=False)
         rows = ranking.candidates
@@ -40,10 +40,12 @@ class TopActions:
         )
         return ranking.but(items=items)
 
-    def _chances(self, ranking: Ranking, scores: Floats) -> Floats:
-        """Of the slots shown, from the scores [order]."""
+    def _chances(self, ranking: Ranking) -> Floats:
+        """Propensities of the slots shown."""
         epsilon, slots = self.exploration.epsilon, ranking.request.k
         if epsilon <= 0.0:
-            return np.ones(min(slots, len(scores)))
+            return np.ones(min(slots, len(ranking.order)))
+        assert ranking.scores is not None, "the light stage runs first"
+        scores = ranking.scores[list(ranking.order)]
         agreeing = agreement(ranking.order, ranking.greedy)
         return slot_propensities(self.exploration.utilities(scores), agreeing, epsilon, slots)

@@ -19,7 +19,7 @@ from ranker.light_model import LightModel
 from tests.training.logs import START_S, TrainedFiles, answered, catalogue, did, forget, ranked, write_log
 from training.errors import TrainingError
 from training.examples import TEXT_COLUMNS, TermRows, gather_examples
-from training.light import _out_of_fold, train_light
+from training.light import text_out_of_fold, train_light
 from training.text_fit import fit_text, stack_terms
 
 SMALL = TrainConfig(
@@ -128,7 +128,7 @@ def test_no_text_score_comes_from_a_model_that_saw_the_cluster(tmp_path: Path) -
         words = np.array([zlib.crc32(b"%d" % (place // 3)) % BUCKETS], np.uint32)
         terms.terms[place] = type(row)(words, np.ones(1, np.float32))
     settings = msgspec.structs.replace(SMALL, text=TextSettings(epochs=40, batch=16, min_examples=1))
-    model, scores = _out_of_fold(terms, settings, lambda *_: None)
+    model, scores = text_out_of_fold(terms, settings, lambda *_: None)
     hits = [model.actions[int(row.argmax())] == action for row, action in zip(scores, terms.actions, strict=True)]
     seen = fit_text(stack_terms(terms.terms), terms.actions, settings.text)
     memorised = [

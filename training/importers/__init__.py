@@ -17,6 +17,7 @@ from features.log import LogWriter
 from features.log_segments import fsync_folder
 from training.identity import identity
 from training.importers.jsonl import JsonlImporter
+from training.importers.open_bandit import OpenBanditImporter
 from training.importers.sequences import SequencesImporter
 from training.importers.source import Importer, ImportReport, SourceError
 from training.importers.star import StarImporter
@@ -27,6 +28,7 @@ IMPORTERS: Mapping[str, Importer] = {
     "star": StarImporter(),
     "sequences": SequencesImporter(),
     "jsonl": JsonlImporter(),
+    "open-bandit": OpenBanditImporter(),
 }
 
 _BATCH_EVENTS = 1000
@@ -37,7 +39,7 @@ def import_log(format: str, source: Path, logdir: Path, progress: Callable[[int]
 
     Args:
         format: a key of IMPORTERS.
-        source: a file, plain or gzip (`jsonl` takes a folder too).
+        source: a file, plain or gzip (`jsonl` takes a folder too, `open-bandit` one campaign's).
         logdir: must not exist, or be an empty folder; it appears when the import is complete.
         progress: called now and then with the number of events written so far.
 

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.last_item.loss import Output
+
 
 class SasRec(nn.Module):
     """Self-attentive sequential recommendation (Kang and McAuley, 2018), pre-normed, with all items as negatives.
@@ -22,6 +24,7 @@ class SasRec(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
+        self.bias = torch.zeros(items + 1)
         for weights in (self.items.weight, self.positions.weight):
             nn.init.normal_(weights, std=0.02)
 
@@ -39,9 +42,9 @@ class SasRec(nn.Module):
         normed: Tensor = self.norm(states)
         return normed
 
-    def output(self) -> Tensor:
-        """What states are multiplied with, [1 + items, width]."""
-        return self.items.weight
+    def output(self, states: Tensor) -> Output:
+        """What gives the logits of all items."""
+        return Output(states, self.items.weight[1:], self.bias[1:])
 
 
 class Block(nn.Module):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ranker.second.config import Sizes
 from ranker.second.network import EventBatch, SecondNet
 from ranker.second.vocabulary import FIRST, NOTHING
+from training.last_item.loss import Output
 
 _KIND = FIRST
 """The one kind of event there is."""
@@ -50,6 +51,7 @@ class ItemNet(nn.Module):
         states: Tensor = self.net.encode(events)[1]
         return states
 
-    def logits(self, states: Tensor) -> Tensor:
-        """Of the items, [..., items]: the first column is the item with code 1."""
-        return self.net.next_action(states)[..., FIRST:]
+    def output(self, states: Tensor) -> Output:
+        """What gives the logits of all items: those of the net's next-action head that are items."""
+        net = self.net
+        return Output(states * net.next_scale, net.actions.weight[FIRST:], net.next_bias[FIRST:])

@@ -34,13 +34,20 @@ class Queries:
     def __len__(self) -> int:
         return len(self.answers)
 
+    def rows(self, rows: Places) -> Queries:
+        """Some of them."""
+        lengths = self.histories.lengths[rows]
+        return Queries(self.histories.take(rows, np.zeros_like(lengths), lengths), self.answers[rows], self.users[rows])
+
     def first(self, most: int, seed: int) -> Queries:
         """At most `most` of them, drawn evenly; all of them where there are no more."""
         if len(self) <= most:
             return self
-        rows = np.sort(np.random.default_rng(seed).choice(len(self), most, replace=False))
-        taken = self.histories.take(rows, np.zeros(most, np.int64), self.histories.lengths[rows])
-        return Queries(taken, self.answers[rows], self.users[rows])
+        return self.rows(np.sort(np.random.default_rng(seed).choice(len(self), most, replace=False)))
+
+    def known(self) -> Queries:
+        """Those whose answer is in the vocabulary."""
+        return self.rows(np.flatnonzero(self.answers != UNKNOWN))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,25 @@ def add_evaluate(commands: Any) -> None:
         "Replay a log and judge popularity, Markov, a linear text model, the priors and the light ranker on what "
         "came at or after DATE. Judges the newest version, active or not, unless --version names one. A version that "
         "learned from the whole log leaves nothing to judge: hold the end back with "
-        "`nextaction train light --until DATE`, then evaluate."
+        "`nextaction train light --until DATE`, then evaluate. With --off-policy: what a target would have been worth "
+        "to the people of the log, from its propensities; exit status 3 where the log cannot carry a number."
     )
     evaluate = add_command(commands, "evaluate", text, "evaluate")
     evaluate.add_argument("--log", type=Path, required=True, metavar="LOGDIR")
-    evaluate.add_argument("--models", type=Path, required=True, metavar="MODELS")
+    evaluate.add_argument("--models", type=Path, metavar="MODELS", help="needed, but for --off-policy without a version")
     date(evaluate, "--since", "judge from DATE on; default: where the version's data ends")
     evaluate.add_argument("--hint", action="store_true", help="what users typed becomes the context's text")
     evaluate.add_argument("--version", metavar="V", help="default: the newest")
+    _add_off_policy(evaluate)
     reports(evaluate)
+
+
+def _add_off_policy(evaluate: ArgumentParser) -> None:
+    group = evaluate.add_argument_group("off-policy")
+    group.add_argument("--off-policy", action="store_const", dest="module", const="off_policy", help="estimate a target")
+    group.add_argument("--target", metavar="TARGET", help="uniform, a version, or empirical:LOGDIR (what it showed)")
+    group.add_argument("--config", type=Path, metavar="FILE", help="as configs/serve.yaml: epsilon and temperature")
+    group.add_argument("--reward-model", choices=("ridge", "trees"), default="ridge", help="of DM and DR")
 
 
 def add_models(commands: Any) -> None:

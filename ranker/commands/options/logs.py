@@ -7,14 +7,14 @@ from typing import Any
 
 from ranker.commands.options.parsing import add_command, reports
 
-FORMATS = ("star", "sequences", "jsonl")
+FORMATS = ("star", "sequences", "jsonl", "open-bandit")
 
 
 def add_importing(commands: Any) -> None:
     """Adds `nextaction import`."""
     importing = add_command(commands, "import", "Turn foreign records into a new log.", "importing")
     importing.add_argument("--format", choices=FORMATS, required=True, help="what SRC is")
-    importing.add_argument("source", type=Path, metavar="SRC", help="a file, plain or gzip; jsonl takes a folder too")
+    importing.add_argument("source", type=Path, metavar="SRC", help="a file, plain or gzip; jsonl takes a folder too, open-bandit one campaign's")
     importing.add_argument("--to", type=Path, required=True, metavar="LOGDIR", help="must not exist, or be empty")
     reports(importing)
 

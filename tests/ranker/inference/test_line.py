@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ranker.inference.lane import Lane, Model
+from ranker.inference.lane import Lane, Model, PriorityQueue
 from ranker.inference.line import CHUNK, Line
 from ranker.inference.prefix import PrefixSums
 from ranker.inference.request import Request
 from ranker.inference.waiting import Waiting
 
-LANE = Lane(Model("m@1"), "normal")
+LANE = Lane(Model("m@1"), "normal", PriorityQueue())
 
 
 def waiting(key: float, number: int, tokens: int) -> Waiting:
-    return Waiting(Request(str(number), "m@1", tokens, 0.0, key), 0.0, key, number, LANE)
+    return Waiting(Request(str(number), "m@1", tokens, 0.0, key), LANE, tokens, 0.0, key, key, number)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(-9, 9)), max_size=40), st.lists(st.integers(1, 9), max_size=9))
@@ -40,7 +40,7 @@ def test_a_line_keeps_order_and_sums_through_additions_removals_and_departures(s
     span = draw.choice([10, 10_000])
     for number in range(6 * CHUNK):
         added = waiting(float(draw.randint(0, span) + number * (seed % 2)), number, draw.randint(1, 100))
-        line.add(added)
+        line.add((added.key_ms, added.number, added), added.tokens)
         plain = sorted([*plain, added], key=lambda each: (each.key_ms, each.number))
         if draw.random() < 0.2:
             line.remove(gone := draw.choice(plain))
@@ -53,5 +53,5 @@ def test_a_line_keeps_order_and_sums_through_additions_removals_and_departures(s
             key = float(draw.randint(0, span))
             ahead = [each.tokens for each in plain if each.key_ms <= key]
             assert line.before(key) == (sum(ahead), len(ahead))
-            assert [entry[2] for entry in line] == plain
+            assert list(line) == plain
             assert (line.requests, line.tokens) == (len(plain), sum(each.tokens for each in plain))

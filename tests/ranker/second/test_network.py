@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -9,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ranker.inference.page_hash import window_start
+from ranker.second.attention import attend_history, merge_self
 from ranker.second.batches import candidate_batch, event_batch
 from ranker.second.direct import encode_window, score_cached, score_direct, see
 from ranker.second.happenings import Happening
-from ranker.second.network import Cache
+from ranker.second.network import Cache, SecondNet
 from ranker.second.tokens import encode_events
 from ranker.second.weights import SecondModel
 from tests.ranker.second.made import SIZES, candidates, context, course, model
@@ -20,9 +23,14 @@ from tests.ranker.second.made import SIZES, candidates, context, course, model
 EXACT = 1e-4
 
 
-@pytest.fixture(scope="module")
-def made() -> SecondModel:
+@cache
+def shared() -> SecondModel:
     return model()
+
+
+@pytest.fixture
+def made() -> SecondModel:
+    return shared()
 
 
 def joined(first: Cache, second: Cache) -> Cache:
@@ -53,7 +61,7 @@ def test_padding_changes_nothing(made: SecondModel) -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 16), st.integers(0, 16), st.integers(0, 1000))
 def test_what_is_appended_is_what_is_computed_anew(one: int, other: int, seed: int) -> None:
-    made = model()
+    made = shared()
     cut, count = sorted((one, other))
     now = course(count, seed)
     seen = see(made, now, now.kept[-1].time_s + 60 if count else 1e9, "u", "s", context("hello"))
@@ -69,7 +77,7 @@ def test_what_is_appended_is_what_is_computed_anew(one: int, other: int, seed: i
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 1000))
 def test_a_score_depends_neither_on_neighbours_nor_on_the_micro_batch(count: int, micro: int, seed: int) -> None:
-    made = model()
+    made = shared()
     now = course(11, seed)
     seen = see(made, now, now.kept[-1].time_s + 5, "u", None, context())
     cache = encode_window(made, seen.tokens)
@@ -87,8 +95,6 @@ def test_the_merge_is_the_softmax_over_history_and_self(made: SecondModel) -> No
     torch.manual_seed(1)
     query, own_key, own_value = (torch.randn(1, 5, 2, 16) for _ in range(3))
     key, value = torch.randn(1, 9, 2, 16), torch.randn(1, 9, 2, 16)
-    from ranker.second.attention import attend_history, merge_self
-
     found = merge_self(*attend_history(query, key, value, None), query, own_key, own_value)
     for candidate in range(5):
         keys = torch.cat([key[0], own_key[0, candidate][None]])
@@ -143,8 +149,6 @@ def test_events_of_equal_times_are_scored(made: SecondModel) -> None:
 
 
 def test_a_model_starts_as_the_light_score() -> None:
-    from ranker.second.network import SecondNet
-
     torch.manual_seed(0)
     made = model()
     net = SecondNet(SIZES, made.vocabulary.rows, made.net.light_mean.shape[0] - 1).eval()

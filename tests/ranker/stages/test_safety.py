@@ -72,6 +72,10 @@ def test_a_catalogue_that_lags_withholds_restricted_classes() -> None:
     lagging.restricted_withheld = True
     state = ranking(compiled, "ab", what=known(user({"age": 30})), context={"region": "GB"})
     assert lagging.judge(state).reasons == ["catalogue_lag", ""]
+    assert lagging.judge(state).degraded == (Degraded.SAFETY_WITHHELD,)
+    lags = [True, False]
+    lagging.lagging = lambda: lags.pop(0)
+    assert [lagging.judge(state).reasons[0] for _ in range(2)] == ["catalogue_lag", ""]
 
 
 @pytest.mark.parametrize(

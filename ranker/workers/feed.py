@@ -1,0 +1,159 @@
+"""A follower's connection to the keeper: reads the one ordered stream, acknowledges, and hands rankings over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from features.errors import LogUnavailable
+from ranker.clock import Clock
+from ranker.workers.errors import FeedError
+from ranker.workers.followed import Followed
+from ranker.workers.frames import Unframer, framed
+from ranker.workers.messages import (
+    Acked,
+    Append,
+    Beat,
+    Forgot,
+    Hello,
+    Hurry,
+    Joined,
+    Logged,
+    Report,
+    Said,
+    Suspect,
+    ToldAny,
+    Wrote,
+    packed,
+    told,
+)
+
+READ_BYTES = 1 << 18
+LEAST_WAIT_MS, MOST_WAIT_MS = 100.0, 2_000.0
+"""How long a ranking waits to be logged: until it is due, within these."""
+
+
+@dataclass
+class Hooks:
+    """Who is told what else comes over the feed.
+
+    Args:
+        joined: the follower has all it needs; with the floor of its own writes.
+        counts: packed counts, for each report.
+    """
+
+    wrote: Callable[[str, int], None]
+    forgot: Callable[[str, float], None]
+    joined: Callable[[int], None]
+    counts: Callable[[], bytes]
+
+
+@dataclass
+class Feed:
+    """Follows the keeper; a RankingSink.
+
+    Args:
+        followed: gets every message about state.
+        clock: its monotonic readings are the keeper's too.
+    """
+
+    worker: int
+    pid: int
+    followed: Followed
+    hooks: Hooks
+    clock: Clock
+    _writer: asyncio.StreamWriter | None = field(default=None, init=False)
+    _numbers: count[int] = field(default_factory=count, init=False)
+    _appends: dict[int, asyncio.Future[str]] = field(default_factory=dict, init=False)
+
+    async def run(self, path: Path) -> None:
+        """Follows until the keeper ends it.
+
+        Raises:
+            FeedError: it ended, or brought what it may not.
+        """
+        try:
+            reader, self._writer = await asyncio.open_unix_connection(str(path))
+            self.followed.hurry, self.followed.doubt = self._hurry, self._doubt
+            self._say(Hello(self.worker, self.pid))
+            await self._follow(reader)
+        except OSError as error:
+            raise FeedError(f"the keeper cannot be reached: {error}") from error
+        finally:
+            self._end()
+
+    async def keep(self, user: str, line: bytes, deadline_ms: float) -> None:
+        """Returns once a ranking is in the keeper's log. Raises LogUnavailable."""
+        now_ms = self.clock.monotonic_ms()
+        wait_ms = min(max(deadline_ms - now_ms, LEAST_WAIT_MS), MOST_WAIT_MS)
+        number = next(self._numbers)
+        kept = self._appends[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._say(Append(number, user, line, now_ms + wait_ms))
+            async with asyncio.timeout(wait_ms / 1000.0):
+                error = await kept
+        except TimeoutError:
+            raise LogUnavailable(f"the keeper did not say in {wait_ms:.0f} ms that it is logged") from None
+        except FeedError as failure:
+            raise LogUnavailable(f"the keeper is gone: {failure}") from failure
+        finally:
+            del self._appends[number]
+        if error:
+            raise LogUnavailable(error)
+
+    async def _follow(self, reader: asyncio.StreamReader) -> None:
+        unframer, taken = Unframer(), 0
+        while data := await reader.read(READ_BYTES):
+            whole = unframer.feed(data)
+            for body in whole:
+                await self._take(told(body))
+            if whole:
+                taken += len(whole)
+                self._say(Acked(taken))
+        raise FeedError("the keeper has ended the feed")
+
+    async def _take(self, message: ToldAny) -> None:
+        match message:
+            case Logged(number, error):
+                self._logged(number, error)
+            case Wrote(user, end):
+                self.hooks.wrote(user, end)
+            case Forgot(user, at_s):
+                self.hooks.forgot(user, at_s)
+            case Joined(floor):
+                self.hooks.joined(floor)
+            case Beat():
+                await self.followed.take(message)
+                self._say(Report(self.hooks.counts()))
+            case _:
+                await self.followed.take(message)
+
+    def _logged(self, number: int, error: str) -> None:
+        kept = self._appends.get(number)
+        if kept is not None and not kept.done():
+            kept.set_result(error)
+
+    def _say(self, message: Said) -> None:
+        if self._writer is None:
+            raise FeedError("it has ended")
+        self._writer.write(framed(packed(message)))
+
+    def _hurry(self) -> None:
+        with contextlib.suppress(FeedError):
+            self._say(Hurry())
+
+    def _doubt(self) -> None:
+        with contextlib.suppress(FeedError):
+            self._say(Suspect())
+
+    def _end(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        for kept in self._appends.values():
+            if not kept.done():
+                kept.set_exception(FeedError("it has ended"))

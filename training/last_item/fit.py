@@ -1,0 +1,214 @@
+"""Trains one network: epochs of packed windows, a running mean of the weights, stopped by the validation items."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from training.last_item.blend import inside, repeat_log_odds, repeated
+from training.last_item.checkpoint import Checkpoints, Standing
+from training.last_item.foretell import Foretell, foretell_with, in_parts
+from training.last_item.loss import Negatives, Network, next_item_loss
+from training.last_item.packing import batches, pack, windows
+from training.last_item.ranks import figures, places
+from training.last_item.settings import FitSettings
+from training.last_item.split import Queries, Split
+from training.last_item.transitions import popularity
+
+Report = Callable[["Epoch"], None]
+
+_BETAS = (0.9, 0.98)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """How an epoch went.
+
+    Args:
+        number, most: this one, and how many there may be.
+        loss: mean over the events foretold.
+        ndcg: NDCG@10 on the validation items.
+        events_per_s: events read in training alone.
+        left_s: seconds until the end if nothing gets better from here on.
+    """
+
+    number: int
+    most: int
+    loss: float
+    ndcg: float
+    events_per_s: float
+    left_s: float
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained network, with the weights of its best epoch."""
+
+    network: Network
+    items: int
+    standing: Standing
+    settings: FitSettings
+
+    @property
+    def foretell(self) -> Foretell:
+        """Its probabilities."""
+        return foretell_with(self.network, self.items, self.settings.longest)
+
+
+def fit(
+    network: Network,
+    split: Split,
+    settings: FitSettings,
+    checkpoints: Checkpoints,
+    report: Report | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Fitted:
+    """Trains until the validation items say that it is enough.
+
+    The same seed, threads and machine give the same weights, interrupted or not.
+
+    Raises:
+        OSError: a checkpoint cannot be written.
+    """
+    assert isinstance(network, nn.Module)
+    with torch.random.fork_rng(devices=[]):
+        training = _Training(network, split, settings, checkpoints, clock)
+        training.resume()
+        while not training.over:
+            epoch = training.epoch()
+            if report is not None:
+                report(epoch)
+        training.finish()
+    return Fitted(network, len(split.vocabulary), training.standing, settings)
+
+
+class _Training:
+    def __init__(
+        self, network: nn.Module, split: Split, settings: FitSettings, checkpoints: Checkpoints,
+        clock: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._network, self._split, self._settings = network, split, settings
+        self._checkpoints, self._clock = checkpoints, clock
+        items = len(split.vocabulary)
+        self._negatives = Negatives.by_popularity(popularity(split.train, items))
+        self._validation = split.validation.first(max(1, settings.validation // (items + 1)), settings.seed)
+        self._parameters = dict(network.named_parameters())
+        self._optimizer = torch.optim.Adam(network.parameters(), settings.rate, _BETAS, fused=True)
+        self._mean = {name: tensor.detach().clone() for name, tensor in self._parameters.items()}
+        self._best = {name: tensor.clone() for name, tensor in self._mean.items()}
+        self.standing = Standing(checkpoints.key)
+
+    @property
+    def over(self) -> bool:
+        standing, settings = self.standing, self._settings
+        return standing.epoch >= settings.epochs or standing.epoch - standing.best_epoch >= settings.patience
+
+    def resume(self) -> None:
+        found = self._checkpoints.load()
+        if found is None:
+            return
+        self.standing, tensors = found
+        with torch.no_grad():
+            for part, into in (("now", self._parameters), ("mean", self._mean), ("best", self._best)):
+                for name, tensor in into.items():
+                    tensor.copy_(tensors[f"{part}.{name}"])
+        for name, parameter in self._parameters.items():
+            if f"step.{name}" in tensors:
+                self._optimizer.state[parameter] = {
+                    key: tensors[f"{key}.{name}"].clone() for key in ("step", "exp_avg", "exp_avg_sq")
+                }
+
+    def epoch(self) -> Epoch:
+        """Every event once, then the validation items, then what is to be kept."""
+        standing, started = self.standing, self._clock()
+        loss, events = self._learn()
+        learned = self._clock()
+        ndcg = self._judge()
+        standing.epoch += 1
+        standing.losses.append(loss)
+        standing.curve.append(ndcg)
+        if ndcg > standing.best:
+            standing.best, standing.best_epoch = ndcg, standing.epoch
+            for name, tensor in self._mean.items():
+                self._best[name].copy_(tensor)
+        self._checkpoints.save(standing, self._tensors())
+        least = min(standing.best_epoch + self._settings.patience, self._settings.epochs) - standing.epoch
+        taken = self._clock() - started
+        rate = events / max(learned - started, 1e-9)
+        return Epoch(standing.epoch, self._settings.epochs, loss, ndcg, rate, least * taken)
+
+    def finish(self) -> None:
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(self._best[name])
+        self._network.eval()
+
+    def _learn(self) -> tuple[float, int]:
+        settings, epoch = self._settings, self.standing.epoch
+        rng = np.random.default_rng([settings.seed, epoch])
+        torch.manual_seed(int(rng.integers(2**62)))
+        parts = windows(self._split.train, settings.longest, rng)
+        self._network.train()
+        total, foretold = 0.0, 0
+        for rows in batches(parts, settings.batch_events, rng):
+            loss, events = next_item_loss(self._network, pack(parts, rows), self._negatives, settings)
+            if not events:
+                continue
+            self._step(loss)
+            total += float(loss.detach()) * events
+            foretold += events
+        return total / max(foretold, 1), len(parts.codes)
+
+    def _step(self, loss: Tensor) -> None:
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        self.standing.steps += 1
+        steps = self.standing.steps
+        decay = min(self._settings.average, (1 + steps) / (10 + steps))
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self._mean.values()), list(self._parameters.values()), 1.0 - decay)
+
+    def _judge(self) -> float:
+        """NDCG@10 of the mean weights on the validation items, repeats as likely as they are there."""
+        own = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(self._mean[name])
+        found = validation_ndcg(foretell_with(self._network, self._items, self._settings.longest), self._validation, self._items)
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(own[name])
+        return found
+
+    @property
+    def _items(self) -> int:
+        return len(self._split.vocabulary)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        parts = {"now": self._parameters, "mean": self._mean, "best": self._best}
+        found = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
+        for name, parameter in self._parameters.items():
+            for key, value in self._optimizer.state.get(parameter, {}).items():
+                found[f"{key}.{name}"] = value
+        return found
+
+
+def validation_ndcg(model: Foretell, queries: Queries, items: int) -> float:
+    """NDCG@10 when the items of the histories are made as likely as they turned out to be."""
+    raised = 0.0
+    again = repeated(queries)
+    above, level = np.empty(len(queries)), np.empty(len(queries))
+    for rows, part in in_parts(queries, items):
+        shares = model(part.histories)
+        row, code = inside(part.histories)
+        if not rows[0]:  # the first part is some hundred users: enough to say how much a network repeats itself
+            raised = repeat_log_odds(np.bincount(row, shares[row, code], len(rows)), again)
+        shares[row, code] *= np.float32(np.exp(raised))
+        above[rows], level[rows] = places(shares, part.answers)
+    return float(figures(above, level)["ndcg@10"].mean())

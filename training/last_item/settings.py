@@ -1,0 +1,42 @@
+"""How the sequence models of the last-item protocol learn."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Share = Annotated[float, Meta(ge=0, lt=1)]
+Whole = Annotated[int, Meta(ge=1, le=10_000_000)]
+
+
+class FitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a network is and how it learns; the same for the second stage and for the plain baseline.
+
+    Args:
+        longest: events of a history that are read.
+        rate: Adam's.
+        average: decay of the weights' running mean, which is what is judged and kept.
+        batch_events: padded events in a batch.
+        patience: epochs without a better NDCG@10 on the validation items before it stops.
+        full_softmax: the most items for which all are in the loss; beyond, `sampled` negatives a batch.
+        validation: the most probabilities computed to judge an epoch: users are drawn where there are more.
+        work: the most products of an event and an item in all epochs together, so that it ends in bounded time.
+    """
+
+    width: Annotated[int, Meta(ge=8, le=1024)] = 64
+    layers: Annotated[int, Meta(ge=1, le=16)] = 2
+    heads: Annotated[int, Meta(ge=1, le=16)] = 2
+    longest: Annotated[int, Meta(ge=2, le=4096)] = 50
+    dropout: Share = 0.5
+    rate: Annotated[float, Meta(gt=0, le=1)] = 0.002
+    average: Share = 0.99
+    batch_events: Whole = 2048
+    epochs: Annotated[int, Meta(ge=1, le=100_000)] = 200
+    patience: Whole = 8
+    full_softmax: Annotated[int, Meta(ge=0)] = 20_000
+    sampled: Whole = 2048
+    validation: Whole = 10_000_000
+    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    threads: Annotated[int, Meta(ge=1, le=256)] = 2
