@@ -93,9 +93,9 @@ class CounterTable:
             return None
         return self._stalest()
 
-    def gather(self, actions: Sequence[str]) -> Cells:
-        """Cells [actions, WIDTH], zero where there is none; a copy."""
-        return self.take(np.fromiter(map(self.slots.get, actions, repeat(-1)), np.int64, len(actions)))
+    def gather(self, actions: Sequence[str], out: Cells | None = None) -> Cells:
+        """Cells [actions, WIDTH], zero where there is none; a copy, in `out` where given."""
+        return self.take(np.fromiter(map(self.slots.get, actions, repeat(-1)), np.int64, len(actions)), out)
 
     def take(self, slots: NDArray[np.int64], out: Cells | None = None) -> Cells:
         """Cells [slots, WIDTH], zero for slot -1, which wraps to the last row; a copy, in `out` where given."""

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from features.catalogue import ActionSpec
-from features.cells import WIDTH, Cells
+from features.cells import Cells
 from features.events import Context
 from features.population import PopulationView
+from features.rated_cells import RatedCells
 from features.rows import SessionRow, User
 from features.situation import situation_keys
 from features.situation_cells import SituationCells
@@ -57,6 +58,12 @@ class Moment:
     text_scores: NDArray[np.float64] | None = None
     _gathered: dict[Callable[[Moment], Any], Any] = field(default_factory=dict, repr=False, compare=False)
 
+    def with_text_scores(self, scores: NDArray[np.float64]) -> Moment:
+        """The same with text scores; what was computed once stays so. dataclasses.replace costs five times as much."""
+        changed = object.__new__(Moment)
+        changed.__dict__.update(self.__dict__, text_scores=scores)
+        return changed
+
     def once(self, make: Callable[[Moment], T]) -> T:
         """What `make` gives for this moment, computed for the first who asks; it must not read text scores."""
         found: T | None = self._gathered.get(make)
@@ -74,6 +81,11 @@ class Moment:
         """Cells of all the situation's tables."""
         return self.once(_tables)
 
+    @property
+    def rated(self) -> RatedCells:
+        """What offers came to, by table."""
+        return self.once(_rated)
+
     def population(self, family: str) -> Cells:
         """Cells [candidates, WIDTH] of the family's table."""
         return self.tables.of(family)
@@ -85,7 +97,7 @@ class Moment:
     @property
     def personal(self) -> Cells:
         """Cells [candidates, WIDTH] of the user's own counters."""
-        return self.once(_personal)
+        return self.tables.personal
 
 
 def _keys(moment: Moment) -> Mapping[str, str]:
@@ -93,9 +105,8 @@ def _keys(moment: Moment) -> Mapping[str, str]:
 
 
 def _tables(moment: Moment) -> SituationCells:
-    return SituationCells(moment.known.population, moment.keys, moment.actions)
+    return SituationCells(moment.known.population, moment.keys, moment.actions, moment.known.user)
 
 
-def _personal(moment: Moment) -> Cells:
-    user = moment.known.user
-    return np.zeros((len(moment.actions), WIDTH)) if user is None else user.counters.gather(moment.actions)
+def _rated(moment: Moment) -> RatedCells:
+    return RatedCells(moment.tables.rated, moment.now_s)

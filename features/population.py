@@ -192,14 +192,15 @@ class PopulationView:
         cells: Cells = self.gather_all((key,), actions)[0]
         return cells
 
-    def gather_all(self, keys: Sequence[str], actions: Sequence[str]) -> Cells:
-        """Cells [keys, actions, WIDTH] of several tables."""
+    def gather_all(self, keys: Sequence[str], actions: Sequence[str], cells: Cells | None = None) -> Cells:
+        """Cells [keys, actions, WIDTH] of several tables, in `cells` where given."""
         self._refresh()
         tables = [self._population.tables.get(key, _EMPTY) for key in keys]
         # One pass over all names of all tables: that costs less than one array per table.
         names = chain.from_iterable(map(table.slots.get, actions, repeat(-1)) for table in tables)
         found = np.fromiter(names, np.int64, len(keys) * len(actions)).reshape(len(keys), len(actions))
-        cells = np.empty((len(keys), len(actions), WIDTH))
+        if cells is None:
+            cells = np.empty((len(keys), len(actions), WIDTH))
         for table, slots, out in zip(tables, found, cells, strict=True):
             table.take(slots, out)
         for key, out in zip(keys, cells, strict=True) if self._before else ():

@@ -40,11 +40,12 @@ COLUMNS: tuple[str, ...] = tuple(column for family in FEATURES for column in fam
 
 
 def vectors(moment: Moment) -> NDArray[np.float32]:
-    """The model's input [candidates, columns] for all candidates of a moment."""
+    """The model's input [candidates, columns] for all candidates of a moment; each column is contiguous."""
     if not moment.actions:
         return np.zeros((0, len(COLUMNS)), np.float32)
-    # Families give transposed blocks: joining them along contiguous columns and turning them once is cheapest.
-    return np.concatenate([family.read(moment).T for family in FEATURES]).T.astype(np.float32, order="C")
+    # Families give transposed blocks: joining them along contiguous columns is cheapest, and what the trees want.
+    columns = np.concatenate([family.read(moment).T for family in FEATURES], dtype=np.float32, casting="same_kind")
+    return columns.T
 
 
 def fingerprint() -> str:

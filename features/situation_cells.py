@@ -1,4 +1,4 @@
-"""The population tables of one situation for all candidates, gathered at once: families compute on whole blocks."""
+"""The tables of one situation for all candidates, gathered at once: families compute on whole blocks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from features.cells import ACCEPTED, SELF, Cells
+from features.cells import ACCEPTED, SELF, WIDTH, Cells
 from features.population import ANY, EVERYTHING, PopulationView
-from features.situation import FAMILIES
+from features.rows import User
+from features.situation import CONTEXT_FAMILIES, FAMILIES
 
 TABLES = (EVERYTHING, *FAMILIES)
-"""The families in the order of the blocks' first axis."""
+"""The families in the order of the blocks' first axis, after the user's own counters."""
 
 PLACE = {family: place for place, family in enumerate(TABLES)}
 
@@ -25,16 +26,27 @@ class SituationCells:
 
     Args:
         keys: table keys by family (features.situation.situation_keys).
+        user: None counts as one who never did anything.
     """
 
-    def __init__(self, population: PopulationView, keys: Mapping[str, str], actions: Sequence[str]) -> None:
-        block = population.gather_all([keys[family] for family in TABLES], (*actions, ANY))
-        self._block = block
-        self.cells: Cells = block[:, :-1]
+    def __init__(
+        self, population: PopulationView, keys: Mapping[str, str], actions: Sequence[str], user: User | None
+    ) -> None:
+        names = (*actions, ANY)
+        block = np.empty((1 + len(TABLES), len(names), WIDTH))
+        population.gather_all([keys[family] for family in TABLES], names, block[1:])
+        if user is None:
+            block[0] = 0.0
+        else:
+            user.counters.gather(names, block[0])
+        self._block = block[1:]
+        self.personal: Cells = block[0, :-1]
+        self.rated: Cells = block[:_RATED, :-1]
+        """[tables, candidates, WIDTH] in the order of features.rated_cells."""
 
     def of(self, family: str) -> Cells:
         """Cells [candidates, WIDTH] of one table."""
-        cells: Cells = self.cells[PLACE[family]]
+        cells: Cells = self._block[PLACE[family], :-1]
         return cells
 
     def total(self, family: str) -> Cells:
@@ -56,6 +68,9 @@ class SituationCells:
     def _useful(self) -> Shares:
         useful: Shares = self._block[:, :, ACCEPTED] + self._block[:, :, SELF]
         return useful
+
+
+_RATED = 2 + len(CONTEXT_FAMILIES)
 
 
 def places(families: Sequence[str]) -> slice:

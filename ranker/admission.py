@@ -32,6 +32,10 @@ LONGEST_GAP = 8.0
 """A gap counts as so many times the usual one at most: what stalls the process says little about the next ranking."""
 LEAST_EACH_MS = 0.05
 
+READ_ONE_IN = 32
+PATIENCE_SHARE = 0.02
+"""Weight of the latest request in how long they are willing to wait; a more patient one counts at once."""
+
 _Waiter = tuple[float, int, "asyncio.Future[None]"]
 
 
@@ -42,7 +46,7 @@ class Admission:
     Args:
         budgets_ms: by priority, for a request that does not say how long it waits.
         at_once: most that run.
-        most_waiting: one more is refused before its body is read.
+        most_waiting: one more is refused before anything of it is looked at.
         refused: how many were.
     """
 
@@ -56,11 +60,21 @@ class Admission:
     _queue: list[_Waiter] = field(default_factory=list, init=False)
     _numbers: count[int] = field(default_factory=count, init=False)
     _left_ms: float | None = field(default=None, init=False)
+    _patience_ms: float = field(default=0.0, init=False)
+    _unread: int = field(default=0, init=False)
 
-    def check_room(self) -> None:
-        """Raises Overloaded when too many wait already; costs nothing else."""
-        if len(self._queue) >= self.most_waiting:
-            raise self._refusal(f"{len(self._queue)} requests wait already")
+    def is_full(self) -> bool:
+        """Whether who comes now is refused unread: too many wait, or longer than those before him would have waited.
+
+        One in so many is read all the same: he may be more patient than they.
+        """
+        waiting = len(self._queue)
+        if waiting >= self.most_waiting:
+            return True
+        if not waiting or (waiting + self._running + 1) * self.each_ms <= self._patience_ms:
+            return False
+        self._unread += 1
+        return self._unread % READ_ONE_IN != 0
 
     async def enter(self, request: RankRequest, arrived_ms: float) -> None:
         """Returns when it is this request's turn; `leave` has to follow.
@@ -73,7 +87,9 @@ class Admission:
             return
         due_ms = deadline_ms(request, arrived_ms, self.budgets_ms)
         ahead = len(self._queue) + self._running + 1
-        if self.clock.monotonic_ms() + ahead * self.each_ms > arrived_ms + WAIT_SHARE * (due_ms - arrived_ms):
+        waits_ms = WAIT_SHARE * (due_ms - arrived_ms)
+        self._patience_ms = max(waits_ms, self._patience_ms + PATIENCE_SHARE * (waits_ms - self._patience_ms))
+        if self.clock.monotonic_ms() + ahead * self.each_ms > arrived_ms + waits_ms:
             raise self._refusal(f"{ahead - 1} requests are ahead, each takes {self.each_ms:.1f} ms")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._queue, (due_ms, next(self._numbers), turn))

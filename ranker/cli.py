@@ -17,6 +17,7 @@ from io import TextIOWrapper
 from ranker.commands.errors import CommandError
 from ranker.commands.options.bench import add_bench
 from ranker.commands.options.judge import add_evaluate, add_models
+from ranker.commands.options.labels import add_labels
 from ranker.commands.options.logs import add_importing, add_rebuild, add_validate
 from ranker.commands.options.plan import add_plan
 from ranker.commands.options.service import add_demo, add_profile, add_serve
@@ -27,6 +28,7 @@ COMMANDS = (
     add_serve,
     add_importing,
     add_validate,
+    add_labels,
     add_rebuild,
     add_train,
     add_evaluate,

@@ -26,6 +26,7 @@ Fraction = Annotated[float, Meta(gt=0, le=1)]
 Positive = Annotated[float, Meta(gt=0, le=1000)]
 Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Threads = Annotated[int, Meta(ge=1, le=256)]
+Workers = Annotated[int, Meta(ge=1, le=64)]
 Count = Annotated[int, Meta(ge=1, le=10_000_000)]
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 
@@ -63,6 +64,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_body_bytes: Annotated[int, Meta(ge=1024, le=64 * 1024 * 1024)] = 256 * 1024
     budgets_ms: Budgets = Budgets()
     outcomes: OutcomeWindows = OutcomeWindows()
+    workers: Workers = 1
     threads: Threads = 1
     freeze_gc: bool = True
 

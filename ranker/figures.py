@@ -25,11 +25,11 @@ def stages_table(report: Mapping[str, Any]) -> Table:
     return table
 
 
-def intervals_table(report: Mapping[str, Any]) -> Table:
-    """Paired differences with their 95 % intervals; one that excludes 0 is marked."""
+def intervals_table(report: Mapping[str, Any], by: str = "session") -> Table:
+    """Paired differences with their 95 % intervals, clustered as `by` says; one that excludes 0 is marked."""
     intervals: Mapping[str, Mapping[str, Mapping[str, float | None]]] = report["intervals"]
     metrics = list(next(iter(intervals.values()))) if intervals else []
-    table = Table("difference", title="95 % intervals, by session; * excludes 0", title_justify="left")
+    table = Table("difference", title=f"95 % intervals, by {by}; * excludes 0", title_justify="left")
     for metric in metrics:
         table.add_column(metric.upper(), justify="right")
     for name, found in intervals.items():

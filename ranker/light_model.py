@@ -6,8 +6,9 @@ what the user typed as the context's text; a request whose context has a text us
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import lightgbm
@@ -21,8 +22,11 @@ from features.text_model import TextModel
 from features.text_terms import situation_terms
 from ranker.errors import ConfigError
 from ranker.light_text import checked_model_text
+from ranker.tree_arrays import TreeArrays, as_arrays
 
 PLAIN, HINT = "plain", "hint"
+
+_PROBES = np.outer([0.0, math.nan, 1.0, -1.0], np.ones(len(COLUMNS))).astype(np.float32)
 
 Floats = NDArray[np.float64]
 
@@ -47,20 +51,31 @@ def text_file(kind: str) -> str:
 
 @dataclass(frozen=True)
 class LightSet:
-    """Trees with the text model they were trained beside."""
+    """Trees with the text model they were trained beside.
+
+    Args:
+        arrays: the same trees, where they can be laid out so; they score in their place.
+    """
 
     trees: lightgbm.Booster
     text: TextModel
+    arrays: TreeArrays | None = None
 
     def prepare(self, moment: Moment) -> Moment:
         """The moment with its text scores."""
         terms = situation_terms(moment.user, moment.context, moment.known.session)
-        return replace(moment, text_scores=self.text.scores(terms, moment.actions))
+        return moment.with_text_scores(self.text.scores(terms, moment.actions))
 
     def score(self, features: NDArray[np.float32]) -> Floats:
         """Scores [candidates] of vectors [candidates, columns], on one thread."""
         if not len(features):
             return np.zeros(0)
+        if self.arrays is not None:
+            return self.arrays.scores(features)
+        return self.predicted(features)
+
+    def predicted(self, features: NDArray[np.float32]) -> Floats:
+        """LightGBM's own scores."""
         scores: Floats = np.asarray(self.trees.predict(features, num_threads=1), np.float64)
         return scores
 
@@ -96,11 +111,13 @@ class LightModel:
         """
         for kind, chosen in self._sets.items():
             try:
-                scores = chosen.score(np.zeros((1, len(COLUMNS)), np.float32))
+                scores = chosen.predicted(_PROBES)
             except lightgbm.basic.LightGBMError as error:
                 raise ConfigError(f"model version {self.version!r}, {trees_file(kind)}: {error}") from error
             if not np.isfinite(scores).all():
                 raise ConfigError(f"model version {self.version!r}, {trees_file(kind)}: a score is not finite")
+            if not np.array_equal(chosen.score(_PROBES), scores):
+                raise ConfigError(f"model version {self.version!r}, {trees_file(kind)}: its arrays score otherwise")
         return self
 
     @classmethod
@@ -131,7 +148,8 @@ def _load_set(files: VersionFiles, version: str, kind: str) -> LightSet:
         raise ConfigError(f"model version {version!r}, {text_file(kind)}: {error}") from error
     packed = files.read(version, trees_file(kind))
     try:
-        trees = lightgbm.Booster(model_str=checked_model_text(packed))
+        checked = checked_model_text(packed)
+        trees = lightgbm.Booster(model_str=checked)
     except (lightgbm.basic.LightGBMError, ValueError) as error:
         raise ConfigError(f"model version {version!r}, {trees_file(kind)}: {error}") from error
-    return LightSet(trees, text)
+    return LightSet(trees, text, as_arrays(checked))

@@ -47,6 +47,17 @@ def checked_model_text(packed: bytes) -> str:
     return (packed[:end] + PARAMETERS).decode()
 
 
+def model_trees(text: str) -> tuple[int, list[Fields]]:
+    """How many features there are, and the fields of each tree, of a text that was checked."""
+    header, *blocks = text.encode().partition(b"end of trees")[0].split(b"\nTree=")
+    return int(_fields(header)[b"max_feature_idx"]) + 1, [_fields(block) for block in blocks]
+
+
+def numbers(tree: Fields, name: bytes, kind: Callable[[bytes], N]) -> list[N]:
+    """The numbers of a field of a tree that was checked."""
+    return list(map(kind, tree[name].split()))
+
+
 def _check_trees(packed: bytes, start: int, sizes: list[int], features: int) -> int:
     """The byte after the last tree."""
     for number, size in enumerate(sizes):

@@ -85,6 +85,10 @@ class Steps:
         count = f"{done:,}" + (f" of {of:,}" if of else "") if done or of else ""
         self._bars.update(self._task, completed=done, total=of or None, count=count)
 
+    def say(self, line: str) -> None:
+        """A line above the bars, about the step that is going on."""
+        self._console.print(line, markup=False, highlight=False)
+
     def end(self, finished: bool = True) -> None:
         """Ends the step that is going on, if any."""
         if self._task is None:

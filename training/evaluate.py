@@ -6,30 +6,50 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from features.events import Context
+from features.events import Context, Event
+from features.label_config import LabelSettings, OutcomeWindows
 from features.log import Problems, read_log
+from features.outcomes import WINDOWS
 from features.priors import back_off
 from ranker.light_model import LightModel
 from training.baselines import Baselines
 from training.errors import TrainingError
 from training.intervals import paired_interval
-from training.labels import read_labels
+from training.labels import LABELS, read_labels
 from training.metrics import METRICS, RankMetrics, query_metrics
 from training.queries import Query, build_query
 from training.replay import Replay
 
-PRIMARY = "light"
+PRIMARY, SECOND = "light", "second"
 INTERVAL_METRICS = ("hr@1", "mrr", "ndcg@10")
 THIN_SLICE = 30
 MAX_SLICES = 200
+RARE = 10
+"""An action that was useful fewer times before the judged queries is a rare one."""
 
 Scores = NDArray[np.float64]
+
+
+class SecondStage(Protocol):
+    """The second stage as a replay meets it."""
+
+    def follow(self, offset: int, event: Event) -> None:
+        """Told of each event as it changes what is known."""
+        ...
+
+    def scores(self, query: Query, features: NDArray[np.float32], light: Scores) -> Scores:
+        """Scores [candidates] in the order of both stages, from the light stage's vectors and scores."""
+        ...
+
+    def history(self, query: Query) -> str:
+        """How much there is of the user's history."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -40,12 +60,15 @@ class EvaluateConfig:
         since_s: queries before it only teach the baselines.
         hint: what users typed becomes the context's text.
         draws: of the bootstrap.
+        labels, outcomes: what followed an offer counts as, and is worth.
     """
 
     since_s: float
     hint: bool = False
     seed: int = 0
     draws: int = 2000
+    labels: LabelSettings = LABELS
+    outcomes: OutcomeWindows = WINDOWS
 
 
 @dataclass
@@ -82,14 +105,15 @@ class Evaluation:
         }
 
     def _intervals(self) -> dict[str, Any]:
-        """The best stage there is against each other one, paired by query, clustered by session."""
+        """The best stage there is, and light, against each one before it, paired by query, clustered by session."""
         if not self.queries:
             return {}
-        best = PRIMARY if PRIMARY in self.stages else "priors"
+        names = list(self.stages)
+        tops = [name for name in (SECOND, PRIMARY) if name in self.stages] or ["priors"]
+        pairs = [(top, name) for top in tops for name in names if name not in tops[: tops.index(top) + 1]]
         return {
-            f"{best}-{name}": {metric: self._difference(best, name, metric) for metric in INTERVAL_METRICS}
-            for name in self.stages
-            if name != best
+            f"{top}-{name}": {metric: self._difference(top, name, metric) for metric in INTERVAL_METRICS}
+            for top, name in pairs
         }
 
     def _difference(self, first: str, second: str, metric: str) -> dict[str, float | None]:
@@ -123,15 +147,22 @@ def evaluate(
     light: LightModel | None,
     config: EvaluateConfig,
     progress: Callable[[int], None] | None = None,
+    second: SecondStage | None = None,
 ) -> Evaluation:
-    """Judges popularity, Markov, the linear model, the priors and (where there is one) light.
+    """Judges popularity, Markov, the linear model, the priors and (where there is one) light and second.
+
+    Args:
+        second: over `light`; without that it is not judged.
 
     Raises:
         LogError: there is no such log.
         TrainingError: no query can be judged.
     """
-    labels = read_labels(read_log(logdir))
-    replay = Replay(logdir, None, labels.learn_from_own_actions, progress)
+    labels = read_labels(read_log(logdir), config.labels, config.outcomes)
+    second = second if light is not None else None
+    replay = Replay(logdir, None, labels.learn_from_own_actions, progress, config.outcomes)
+    if second is not None:
+        replay.follow = second.follow
     result = Evaluation(config=config)
     baselines = Baselines()
     for decision in replay:
@@ -142,7 +173,7 @@ def evaluate(
             continue
         query = _with_hint(query) if config.hint else query
         if judged:
-            _judge(result, query, baselines, light)
+            _judge(result, query, baselines, light, second)
         else:
             baselines.learn(query)
     result.learned_from = baselines.examples
@@ -165,31 +196,45 @@ def _with_hint(query: Query) -> Query:
     return replace(query, moment=replace(query.moment, context=context, _gathered={}))
 
 
-def _judge(result: Evaluation, query: Query, baselines: Baselines, light: LightModel | None) -> None:
+def _judge(
+    result: Evaluation, query: Query, baselines: Baselines, light: LightModel | None, second: SecondStage | None
+) -> None:
     scores = {**baselines.scores(query), "priors": np.log(back_off(query.moment))}
     if light is not None:
-        scores[PRIMARY] = light.score(query.moment)[1]
+        features, scores[PRIMARY] = light.score(query.moment)
+        if second is not None:
+            scores[SECOND] = second.scores(query, features, scores[PRIMARY])
     figures = {name: _figures(query, values) for name, values in scores.items()}
     if any(found is None for found in figures.values()):
         result.excluded["no_positive"] += 1
         return
-    for name in _slices_of(query):
+    own = _rarity(query, baselines)
+    if second is not None:
+        own.append(f"history={second.history(query)}")
+    for name in (*_slices_of(query), *own):
         result.slices[name].append(result.queries)
     for name, values in scores.items():
         result.stages.setdefault(name, RankMetrics()).add(*_with_misses(query, values))
     result.clusters.append(query.cluster)
 
 
+def _rarity(query: Query, baselines: Baselines) -> list[str]:
+    action = query.useful_action
+    if action is None:
+        return []
+    return [f"useful action={'rare' if baselines.popularity.counts[action] < RARE else 'common'}"]
+
+
 def _figures(query: Query, scores: Scores) -> dict[str, float] | None:
     return query_metrics(*_with_misses(query, scores))
 
 
-def _with_misses(query: Query, scores: Scores) -> tuple[Scores, NDArray[np.int64]]:
+def _with_misses(query: Query, scores: Scores) -> tuple[Scores, NDArray[np.float64]]:
     """Useful pairs that were no candidate are ranked last: nothing could have found them."""
     if not query.missing:
         return scores, query.grades
     last = np.full(query.missing, scores.min(initial=0.0) - 1.0)
-    return np.concatenate([scores, last]), np.concatenate([query.grades, np.ones(query.missing, np.int64)])
+    return np.concatenate([scores, last]), np.concatenate([query.grades, np.ones(query.missing)])
 
 
 def _slices_of(query: Query) -> list[str]:

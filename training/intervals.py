@@ -1,4 +1,4 @@
-"""Intervals over whole clusters (dialogues, users): bootstrapped means, paired differences and ratios, linearised sums."""
+"""Intervals over whole clusters (dialogues, users): means, paired differences, ratios, and linearised errors."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ def clustered_se(influence: ArrayLike, clusters: Sequence[Any] | NDArray[Any], s
     if len(sums) < 2:
         return float("inf")
     correction = len(sums) / (len(sums) - 1.0) if small else 1.0
-    return float(np.sqrt((sums**2).sum() * correction) / len(rows))
+    scale = np.abs(sums).max() or 1.0  # so that no square overflows
+    return float(scale * np.sqrt(((sums / scale) ** 2).sum() * correction) / len(rows))
 
 
 def resampled_ratios(

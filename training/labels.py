@@ -184,6 +184,11 @@ class LabelReader:
             self._forget(offset, event.user)
         return []
 
+    def item_of(self, event: FeedbackEvent) -> OfferedItem | None:
+        """The offered item that a feedback is about."""
+        joined = self.joined.get((event.user, event.ranking))
+        return None if joined is None else outcomes.item_of(joined.row, event)
+
     def labels(self) -> Labels:
         """What is known of all rankings so far."""
         found = Labels(forgotten=dict(self._forgotten), counts=Counter(self.counts), settings=self._settings)
@@ -217,7 +222,9 @@ class LabelReader:
         row = RankingRow(event.time_s, event.user, event.session, [], items)
         positions = tuple(item.position for item in event.items)
         self.joined[event.user, event.id] = Joined(row, event.context.surface, positions, [math.nan] * len(items))
-        self.counts["explored"] += any(item.propensity is not None and item.propensity < 1.0 for item in event.items)
+        chances = [item.propensity for item in event.items if item.propensity is not None]
+        self.counts["drawn"] += len(chances) == len(items) > 0
+        self.counts["explored"] += any(chance < 1.0 for chance in chances)
         taking = self._open.setdefault(event.user, {})
         taking[event.id] = None
         if len(taking) > rows.MAX_RANKINGS:

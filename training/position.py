@@ -8,7 +8,7 @@ one: the slot at k by P(shuffled prefix) / P(logged prefix), the product over j 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -136,15 +136,31 @@ class ShuffledSlots:
             self.excluded[reason] += 1
             return False
         weight, left = 1.0, len(event.pool or ())
-        self._users.append(event.user)
+        useful = [gains.get((item.action, item.target), 0.0) > 0.0 for item in items]
+        weights = []
         for item in items:
             assert item.propensity is not None, "else it is unusable"
             weight *= 1.0 / left / item.propensity
+            weights.append(weight)
             left -= 1
-            self._weights[item.position].append(weight)
-            self._useful[item.position].append(gains.get((item.action, item.target), 0.0) > 0.0)
-            self._rankings[item.position].append(len(self._users) - 1)
+        self._take(event.user, weights, useful)
         return True
+
+    def add_shuffled(self, useful: Sequence[float], user: str | None = None) -> None:
+        """Takes a list in that was in random order.
+
+        Args:
+            useful: per position from 1 on, above 0 where it was.
+            user: whose it is; None makes it one of its own.
+        """
+        self._take(user or f"\x00{len(self._users)}", [1.0] * len(useful), [each > 0.0 for each in useful])
+
+    def _take(self, user: str, weights: Sequence[float], useful: Sequence[bool]) -> None:
+        self._users.append(user)
+        for position, (weight, of_use) in enumerate(zip(weights, useful, strict=True), 1):
+            self._weights[position].append(weight)
+            self._useful[position].append(of_use)
+            self._rankings[position].append(len(self._users) - 1)
 
     def estimate(self, min_effective: float = MIN_EFFECTIVE, max_error: float = MAX_RELATIVE_ERROR) -> Propensities:
         """θₖ/θ₁ for the first positions, up to where the log cannot tell any more.

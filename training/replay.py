@@ -65,7 +65,7 @@ class Replay:
         self.counts: Counter[str] = Counter()
         self._logdir, self._until_s, self._own_actions = logdir, until_s, own_actions
         self._progress = progress or (lambda _: None)
-        self._follow = follow
+        self.follow = follow
         self._due: list[tuple[int, int, RankingEvent | InteractionEvent]] = []
         self._met: set[bytes] = set()
 
@@ -104,7 +104,7 @@ class Replay:
             yield Decision(own, decision, self.known(decision, at))
         if self._counts_in(event):
             self.state.apply(offset, event, self.rowset)
-            self._follow(offset, event)
+            self.follow(offset, event)
         self.rowset.changed.clear()
         if offset % 1000 == 0:
             self.state.population.seal(offset + 1)

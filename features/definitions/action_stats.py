@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from features.cells import ACCEPTED, DISMISSED, OFFERED, SELF, decayed
+from features.cells import COMPLETED, DISMISSED, OFFERED
 from features.definitions.family import Columns, ratio
 from features.known import Moment
-from features.population import EVERYTHING
+from features.rated_cells import ALL, PRIOR_RATE
 
-PRIOR_RATE = 0.1
 PRIOR_WEIGHT = 10.0
 
 
@@ -34,12 +33,12 @@ class ActionStats:
 
     def read(self, moment: Moment) -> Columns:
         """Values [candidates, columns]; counts as log(1 + n)."""
-        cells = moment.population(EVERYTHING)
-        recent = decayed(cells, moment.now_s).T
-        counts = cells.T
-        columns = np.empty((len(self.columns), len(cells)))
-        np.log1p(counts[OFFERED : SELF + 1], out=columns[0:6])
-        columns[6:9] = ratio(counts[ACCEPTED : DISMISSED + 1], counts[OFFERED], PRIOR_RATE, PRIOR_WEIGHT)
-        np.log1p(recent[1::2], out=columns[9:11])
-        columns[11] = ratio(recent[3], recent[2], PRIOR_RATE, PRIOR_WEIGHT)
+        rated = moment.rated
+        counts = rated.counts[:, ALL]
+        columns = np.empty((len(self.columns), len(moment.actions)))
+        columns[0:6] = rated.logs[:, ALL]
+        columns[6] = rated.accept_rates[ALL]
+        columns[7:9] = ratio(counts[COMPLETED : DISMISSED + 1], counts[OFFERED], PRIOR_RATE, PRIOR_WEIGHT)
+        columns[9:11] = rated.recent_logs[:, ALL]
+        columns[11] = rated.accept_rates_week[ALL]
         return columns.T

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from features.cells import ACCEPTED, DISMISSED, OFFERED, WIDTH, decayed
+from features.cells import DISMISSED, OFFERED
 from features.definitions.family import Columns, ratio
 from features.known import Moment
+from features.rated_cells import CONTEXTS
 from features.situation import ACTION_FAMILIES, CONTEXT_FAMILIES, TOKEN_FAMILIES
 from features.situation_cells import TABLES, places
 
@@ -42,13 +43,11 @@ class ContextRates:
 
     def read(self, moment: Moment) -> Columns:
         """Values [candidates, columns]; counts as log(1 + n)."""
-        cells = moment.tables.cells[_CONTEXTS]
-        tables, rows, _ = cells.shape
-        columns = np.empty((tables, len(_OUTCOMES), rows))
-        np.log1p(cells[:, :, OFFERED : DISMISSED + 1].transpose(0, 2, 1), out=columns[:, :5])
-        columns[:, 5] = ratio(cells[:, :, ACCEPTED], cells[:, :, OFFERED], 0.1, 5.0)
-        lately = decayed(cells.reshape(-1, WIDTH), moment.now_s).reshape(tables, rows, 4)
-        columns[:, 6] = ratio(lately[:, :, 3], lately[:, :, 2], 0.1, 5.0)
+        rated, rows = moment.rated, len(moment.actions)
+        columns = np.empty((len(CONTEXT_FAMILIES), len(_OUTCOMES), rows))
+        columns[:, :5] = rated.logs[OFFERED : DISMISSED + 1, CONTEXTS].swapaxes(0, 1)
+        columns[:, 5] = rated.accept_rates[CONTEXTS]
+        columns[:, 6] = rated.accept_rates_week[CONTEXTS]
         return columns.reshape(-1, rows).T
 
 
@@ -56,15 +55,12 @@ def _shares(moment: Moment) -> Columns:
     """Shares and supports of all tables in turn: [2 · tables, candidates]."""
     rows = len(moment.actions)
     totals = moment.tables.useful_totals[:, None]
-    shares = np.log(ratio(moment.tables.useful, totals, 1.0 / max(rows, 1), SHARE_WEIGHT))
-    shares[totals[:, 0] <= 0.0] = np.nan
+    seen = np.where(totals > 0.0, totals, np.nan)
     columns = np.empty((2 * len(TABLES), rows))
-    columns[0::2] = shares
+    np.log(ratio(moment.tables.useful, seen, 1.0 / max(rows, 1), SHARE_WEIGHT), out=columns[0::2])
     columns[1::2] = np.log1p(totals)
     return columns
 
-
-_CONTEXTS = places(CONTEXT_FAMILIES)
 
 CONTEXT_SHARES = TableShares("context", CONTEXT_FAMILIES)
 TRANSITIONS = TableShares("transition", ACTION_FAMILIES)

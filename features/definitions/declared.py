@@ -67,7 +67,7 @@ class DeclaredMatches:
         """[VERDICTS, candidates], NaN where nothing is declared."""
         if len(self._specs) > MAX_SPECS:
             self._forget()
-        codes = np.array([self._code(spec) for spec in specs], np.int64)
+        codes = self._codes(specs)
         table = self._table(facts)
         found = table.take(codes, axis=1)
         unjudged = found[-1] == _UNJUDGED
@@ -77,14 +77,22 @@ class DeclaredMatches:
             found = table.take(codes, axis=1)
         return found
 
+    def _codes(self, specs: Sequence[ActionSpec | None]) -> NDArray[np.int64]:
+        """The number of each spec's declaration; nearly always all are known already."""
+        known = self._by_identity
+        try:
+            return np.fromiter(map(known.__getitem__, map(id, specs)), np.int64, len(specs))
+        except KeyError:
+            return np.array([self._code(spec) for spec in specs], np.int64)
+
     def _code(self, spec: ActionSpec | None) -> int:
-        if spec is None:
-            return 0
-        known = self._specs.get(id(spec))
-        if known is None:
+        code = self._by_identity.get(id(spec))
+        if code is None:
+            assert spec is not None, "None is known from the start"
             # The spec is held, so nothing else can come to have its identity.
-            known = self._specs[id(spec)] = spec, self._number(_declaration(spec))
-        return known[1]
+            self._specs.append(spec)
+            code = self._by_identity[id(spec)] = self._number(_declaration(spec))
+        return code
 
     def _number(self, declaration: Declaration) -> int:
         number = self._numbers.setdefault(declaration, len(self._declarations))
@@ -103,7 +111,8 @@ class DeclaredMatches:
 
     def _forget(self) -> None:
         nothing = _declaration(ActionSpec())
-        self._specs: dict[int, tuple[ActionSpec, int]] = {}
+        self._specs: list[ActionSpec] = []
+        self._by_identity = {id(None): 0}
         self._declarations = [nothing]
         self._numbers = {nothing: 0}
         self._judged: dict[Facts, Verdicts] = {}

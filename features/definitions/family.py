@@ -48,11 +48,14 @@ def ratio(part: Columns, whole: Columns, prior: float, weight: float) -> Columns
 
 def dense_rank(scores: Columns) -> Columns:
     """Number of candidates with a higher score; ties share it, NaN stays NaN."""
-    ordered = np.sort(scores)  # NaN last
-    known = len(ordered) - int(np.isnan(ordered).sum())
-    ranks = (known - ordered[:known].searchsorted(scores, side="right")).astype(np.float64)
-    if known < len(scores):
-        ranks[np.isnan(scores)] = np.nan
+    unknown = np.isnan(scores)
+    missing = np.count_nonzero(unknown)
+    ordered = scores.copy()
+    ordered.sort()  # NaN last
+    known = len(ordered) - missing
+    ranks: Columns = np.subtract(known, ordered[:known].searchsorted(scores, side="right"), dtype=np.float64)
+    if missing:
+        ranks[unknown] = np.nan
     return ranks
 
 

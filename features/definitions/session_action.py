@@ -13,6 +13,7 @@ from features.rows import SessionRow
 
 _EMPTY = SessionRow()
 _NEVER = (0.0, math.nan, 0.0)
+_OF_ACTION = [0, 1, 2, 7]
 
 
 class SessionAction:
@@ -34,19 +35,16 @@ class SessionAction:
         """Values [candidates, columns]."""
         session = moment.known.session or _EMPTY
         columns = np.empty((len(self.columns), len(moment.actions)))
-        done = _places(moment.actions, session)
-        columns[0:2] = done[0:2]
-        columns[2] = age_hours(moment.now_s, done[2])
+        columns[_OF_ACTION] = _places(moment.actions, session, moment.now_s)
         columns[3] = len(session.actions)
         columns[4] = math.log1p(session.events)
         columns[5] = _events_since_action(session)
         columns[6] = _hours_since_event(moment.now_s, session)
-        np.equal(done[1], 0.0, out=columns[7])  # done no step ago: it is the last one
         return columns.T
 
 
-def _places(actions: tuple[str, ...], session: SessionRow) -> Columns:
-    """How often each action was done, how many actions ago (NaN: never) and when (0: never): [3, candidates]."""
+def _places(actions: tuple[str, ...], session: SessionRow, now_s: float) -> Columns:
+    """How often each action was done, how many actions and hours ago (NaN: never), and if last: [4, candidates]."""
     slots: dict[str, int] = {}
     table = [_NEVER]
     for step, done in enumerate(reversed(session.actions)):
@@ -55,8 +53,11 @@ def _places(actions: tuple[str, ...], session: SessionRow) -> Columns:
             table.append((0.0, step, done.time_s))
         count, steps, last_s = table[slot]
         table[slot] = (count + 1.0, steps, last_s)
+    counts, steps_since, times_s = np.array(table).T
+    last = (steps_since == 0.0).astype(np.float64)  # done no step ago: it is the last one
+    of_actions = np.array([counts, steps_since, age_hours(now_s, times_s), last])
     found = np.fromiter(map(slots.get, actions, repeat(0)), np.int64, len(actions))
-    places: Columns = np.array(table).T.take(found, axis=1)
+    places: Columns = of_actions.take(found, axis=1)
     return places
 
 

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 
-from features.cells import ACCEPTED, LAST_DISMISSED, LAST_OFFERED, OFFERED, SELF, decayed
-from features.definitions.family import Columns, age_hours, ratio
+from features.cells import ACCEPTED, LAST_DISMISSED, LAST_OFFERED, SELF
+from features.definitions.family import Columns, age_hours
 from features.known import Moment
 from features.priors import useful
+from features.rated_cells import USER
 
 
 class UserAction:
@@ -35,14 +36,14 @@ class UserAction:
 
     def read(self, moment: Moment) -> Columns:
         """Values [candidates, columns]; counts as log(1 + n), times as log(1 + hours)."""
-        cells = moment.personal
-        counts = cells.T
+        rated = moment.rated
+        counts = rated.counts[:, USER]
         total = _useful_total(moment)
-        columns = np.empty((len(self.columns), len(cells)))
-        np.log1p(counts[OFFERED : SELF + 1], out=columns[0:6])
-        np.divide(useful(cells), total + 1.0, out=columns[6])
-        columns[7] = ratio(counts[ACCEPTED], counts[OFFERED], 0.1, 5.0)
-        np.log1p(decayed(cells, moment.now_s).T[1::2], out=columns[8:10])
+        columns = np.empty((len(self.columns), len(moment.actions)))
+        columns[0:6] = rated.logs[:, USER]
+        np.divide(counts[ACCEPTED] + counts[SELF], total + 1.0, out=columns[6])
+        columns[7] = rated.accept_rates[USER]
+        columns[8:10] = rated.recent_logs[:, USER]
         columns[10:13] = age_hours(moment.now_s, counts[LAST_OFFERED : LAST_DISMISSED + 1])
         columns[13] = math.log1p(total)
         return columns.T

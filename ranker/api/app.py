@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from ranker.admission import Admission
 from ranker.answers import Service, Workers
@@ -16,6 +17,7 @@ from ranker.api.actions import ActionCalls
 from ranker.api.batch import BatchCalls
 from ranker.api.endpoint import AnyPathRoute, Endpoint
 from ranker.api.events import EventCalls
+from ranker.api.gate import Gate
 from ranker.api.health import HealthCalls
 from ranker.api.limits import Limits
 from ranker.api.memory import MemoryCalls
@@ -43,6 +45,14 @@ class NextActionApp(FastAPI):
     def __init__(self, limits: Limits) -> None:
         super().__init__(title="nextaction", docs_url=None, redoc_url=None, redirect_slashes=False)
         self._limits = limits
+        self.gate: Gate | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One call, unless the gate refuses it."""
+        if self.gate is not None and self.gate.refuses(scope):
+            await self.gate.refuse(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, made once."""
@@ -71,6 +81,7 @@ def create_app(
     tally = Tally()
     app = NextActionApp(limits)
     admission = admission or Admission(clock)
+    app.gate = Gate(admission, tally, limits)
     health = HealthCalls(service, limits, registry_of(tally, service, workers), workers)
     actions = ActionCalls(service, limits, classes)
     table = _table(service, limits, tally, MemoryCalls(service, memory), admission, actions, health)

@@ -10,13 +10,10 @@ from starlette.types import Receive, Scope, Send
 
 from ranker.api.limits import Limits
 from ranker.api.problems import MethodNotAllowed, reply_for
-from ranker.api.reading import Disconnected
+from ranker.api.reading import Disconnected, reflected
 from ranker.api.tally import Tally
 from ranker.api.wire import Call, Handler, Reply, Stream, send_reply, send_stream
 from ranker.clock import Clock
-
-_SAFE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
-
 
 class Endpoint:
     """Answers one path: no exception leaves it, each answer is counted under the route's template."""
@@ -34,12 +31,12 @@ class Endpoint:
         try:
             reply = await self._answer(call)
             if isinstance(reply, Stream):
-                await send_stream(send, reply, *_reflected(call))
+                await send_stream(send, reply, *reflected(call.headers))
         except Disconnected:
             self._tally.disconnected(self._route)
             return
         if isinstance(reply, Reply):
-            await send_reply(send, reply, *_reflected(call))
+            await send_reply(send, reply, *reflected(call.headers))
         self._tally.answered(self._route, reply.status, self._clock.monotonic_ms() - call.arrived_ms)
 
     async def _answer(self, call: Call) -> Reply | Stream:
@@ -63,11 +60,3 @@ class AnyPathRoute(Route):
     def __init__(self, path: str, endpoint: Endpoint) -> None:
         super().__init__(path, endpoint, methods=None, include_in_schema=False)
         self.path_regex = re.compile(self.path_regex.pattern.removesuffix("$") + r"\Z", re.DOTALL)
-
-
-def _reflected(call: Call) -> tuple[tuple[bytes, bytes], ...]:
-    """The caller's request id, if it is harmless in a header and in a log."""
-    request_id = call.headers.get(b"x-request-id")
-    if request_id is None or not _SAFE_ID.fullmatch(request_id):
-        return ()
-    return ((b"x-request-id", request_id),)

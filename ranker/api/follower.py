@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ranker.admission import Admission
@@ -9,12 +11,13 @@ from ranker.answers import Ranks
 from ranker.api.batch import BatchCalls
 from ranker.api.codec import encode
 from ranker.api.endpoint import Endpoint
+from ranker.api.gate import Gate
 from ranker.api.health import HealthAnswer
 from ranker.api.limits import Limits
 from ranker.api.rank import RankCalls
 from ranker.api.tally import Tally
 from ranker.api.turns import Turns
-from ranker.api.wire import Call, Reply
+from ranker.api.wire import Call, Handler, Reply
 from ranker.clock import Clock
 
 
@@ -28,14 +31,18 @@ def follower_app(
         keeper: gets all the rest.
     """
     turns = Turns()
-    own = {
+    own: dict[str, Mapping[str, Handler]] = {
         "/v1/rank": {"POST": RankCalls(ranks, limits, tally, turns, admission).post},
         "/v1/rank/batch": {"POST": BatchCalls(ranks, limits, tally, turns).post},
         "/healthz": {"GET": _healthz},
     }
     endpoints = {path: Endpoint(path, handlers, tally, clock, limits) for path, handlers in own.items()}
+    gate = Gate(admission, tally, limits)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if gate.refuses(scope):
+            await gate.refuse(scope, receive, send)
+            return
         await endpoints.get(scope["path"], keeper)(scope, receive, send)
 
     return app

@@ -23,7 +23,7 @@ class HealthAnswer(msgspec.Struct, frozen=True):
 class ReadyAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The service can rank; `workers` where there may be several: how many do."""
 
-    ready: bool = True
+    ready: bool
     workers: int | None = None
 
 
@@ -47,7 +47,7 @@ class HealthCalls:
         missing = self._service.not_ready()
         if not missing:
             workers = self._workers.live() if self._workers is not None else None
-            return Reply(200, encode(ReadyAnswer(workers=workers)))
+            return Reply(200, encode(ReadyAnswer(True, workers)))
         detail = "; ".join(f"{part}: {reason}" for part, reason in missing.items())
         body = msgspec.structs.replace(problem(503, "not-ready", detail), missing=missing)
         return problem_reply(body, ((b"retry-after", b"%d" % self._limits.retry_after_s),))

@@ -50,7 +50,6 @@ class RankCalls:
 
     async def post(self, call: Call) -> Reply:
         """Ranks; `?explain=true` adds reasons and verdicts."""
-        self._admission.check_room()
         explain = switches(call, "explain").get("explain", False)
         caller = caller_of(call, self._limits)
         body = await read_body(call, self._limits.rank_bytes, self._limits)

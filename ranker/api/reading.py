@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Mapping
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from ranker.api.limits import Limits
@@ -11,6 +13,7 @@ from ranker.api.wire import Call
 from ranker.errors import TooLarge
 
 MAX_ID = 256
+_SAFE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _SWITCHES = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -76,6 +79,14 @@ def caller_of(call: Call, limits: Limits) -> str:
     if len(caller) > limits.caller_chars:
         raise InvalidField(f"X-Caller has {len(caller)} bytes, more than {limits.caller_chars}", "X-Caller")
     return caller.decode("latin-1")
+
+
+def reflected(headers: Mapping[bytes, bytes]) -> tuple[tuple[bytes, bytes], ...]:
+    """The caller's request id, if it is harmless in a header and in a log."""
+    request_id = headers.get(b"x-request-id")
+    if request_id is None or not _SAFE_ID.fullmatch(request_id):
+        return ()
+    return ((b"x-request-id", request_id),)
 
 
 def media_of(call: Call) -> str:

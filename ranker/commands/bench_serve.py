@@ -61,8 +61,10 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
         stages = [(stage, f"{us:,.0f}") for stage, us in report["stages_us"].items()]
         console.print(_table("a ranking's wall time by stage, at saturation", ("stage", "µs"), stages))
         console.print(_table("latency from the scheduled time", _LOADS, _loads(report)))
-        share = report["overload"]["goodput_of_peak"]
-        console.print(plain(f"goodput at 2 × saturation, of the peak: {_of(share, '.1%')}"))
+        over = report["overload"]
+        console.print(plain(f"goodput at 2 × saturation, of the peak: {_of(over['goodput_of_peak'], '.1%')} by round"))
+        rates = ", ".join(f"{_of(found, ',.0f')} at {share} ×" for share, found in over["goodput"].items())
+        console.print(plain(f"goodput /s: {rates}; of the medians {over['median_of_medians']:.1%}"))
     if "growth" in report:
         console.print(_table("growth of CPU per ranking", ("with", "ms at n", "exponent"), _growth(report["growth"])))
     if "soak" in report:
@@ -87,8 +89,9 @@ def _costs(report: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
 def _loads(report: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
     for load in report["loads"]:
         rank, echo = load["rank"], load["echo"]
-        figures = (rank["p50_ms"], rank["p99_ms"], echo["p50_ms"], echo["p99_ms"], load["spread_ratio"])
-        yield f"{load['share']:.0%}", f"{rank['rate']:,.0f}", *(_number(figure, ".2f") for figure in figures)
+        figures = (rank["p50_ms"], rank["p99_ms"], echo["p50_ms"], echo["p99_ms"])
+        shown = (_number(figure, ".2f") for figure in figures)
+        yield f"{load['share']:.0%}", f"{rank['rate']:,.0f}", *shown, _of(load["spread_ratio"], ".1f")
     over = report["overload"]["overloaded"]
     refused = sum(count for status, count in over["statuses"].items() if status != "200")
     yield "200%", f"{over['rate']:,.0f}", f"{over['p50_ms']:.2f}", f"{over['p99_ms']:.2f}", "", "", f"{refused} refused"

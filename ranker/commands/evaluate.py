@@ -6,17 +6,25 @@ import time
 from argparse import Namespace
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from features.events import format_time, from_seconds
 from features.registry import FINGERPRINT
 from ranker.commands.errors import CommandError
 from ranker.figures import counts_line, intervals_table, slices_table, stages_table, unusable_lines
 from ranker.light_model import HINT, LightModel
+from ranker.release.errors import RegistryError
 from ranker.release.registry import Manifest, Registry
 from ranker.terminal import Steps, plain, print_json, stdout, warn
 
-LIGHT = "light"
+if TYPE_CHECKING:
+    from training.second.judge import SecondJudge
+
+LIGHT, SECOND = "light", "second"
+JUDGE_THREADS = 2
+"""A query's matrices are small: more threads would only wait for one another."""
+LAST_ITEM = "last-item"
 
 
 @dataclass
@@ -30,6 +38,7 @@ class Chosen:
 
     version: str | None = None
     light: LightModel | None = None
+    second: SecondJudge | None = None
     until_s: float | None = None
     fits: bool = True
     warnings: list[str] = field(default_factory=list)
@@ -48,7 +57,8 @@ def run(args: Namespace) -> int:
     with Steps() as steps:
         try:
             config = EvaluateConfig(since_s=since_s, hint=args.hint)
-            evaluation = evaluate(args.log, chosen.light, config, lambda done: steps("replay", done))
+            progress = partial(steps, "replay")
+            evaluation = evaluate(args.log, chosen.light, config, progress, chosen.second)
         except TrainingError as error:
             raise CommandError(f"at or after {format_time(from_seconds(since_s))}: {error}{_way(args)}") from error
         evaluation.versions = _versions(chosen)
@@ -101,13 +111,40 @@ def _choose(args: Namespace) -> Chosen:
     chosen.light = LightModel.load(registry, version, manifest.schema, manifest.files)
     if args.hint and HINT not in chosen.light.kinds:
         chosen.warnings.append(f"version {version} has no hint set: it never learned from what users typed")
+    if manifest.second is not None:
+        chosen.second = _second(registry, manifest, chosen)
     return chosen
 
 
+def _second(registry: Registry, manifest: Manifest, chosen: Chosen) -> SecondJudge:
+    """What scores by the version's second stage."""
+    import torch
+
+    from ranker.second.weights import is_second_file, load_second_model
+    from training.second.judge import SecondJudge
+
+    torch.set_num_threads(min(torch.get_num_threads(), JUDGE_THREADS))
+
+    files = {name: registry.read(manifest.version, name) for name in manifest.files if is_second_file(name)}
+    model = load_second_model(files, manifest, to_judge=True)
+    assert model is not None, "its manifest has one"
+    if model.without:
+        chosen.warnings.append(f"second: trained without {', '.join(sorted(model.without))}, to be judged only")
+    return SecondJudge(model)
+
+
 def newest(registry: Registry) -> str | None:
-    """The version that was published last, None without any."""
-    versions = registry.versions()
+    """The version that was published last of those that can serve, None without any."""
+    versions = [version for version in registry.versions() if not _only_judged(registry, version)]
     return next(reversed([version for version in versions if version.isdecimal()] or versions), None)
+
+
+def _only_judged(registry: Registry, version: str) -> bool:
+    """Whether a version belongs to `--protocol last-item`; what is broken is not passed over."""
+    try:
+        return registry.manifest(version).kind == LAST_ITEM
+    except RegistryError:
+        return False
 
 
 def _until_s(manifest: Manifest) -> float | None:
@@ -143,4 +180,6 @@ def _way(args: Namespace) -> str:
 
 
 def _versions(chosen: Chosen) -> dict[str, str]:
-    return {"schema": FINGERPRINT} | ({LIGHT: chosen.version} if chosen.light is not None and chosen.version else {})
+    stages = ((LIGHT, chosen.light), (SECOND, chosen.second))
+    named = {name: chosen.version for name, stage in stages if stage is not None and chosen.version}
+    return {"schema": FINGERPRINT, **named}

@@ -70,6 +70,11 @@ def _current(registry: Registry) -> str:
 
 
 def _activate(registry: Registry, args: Namespace) -> int:
+    manifest = registry.manifest(args.version)
+    if manifest.kind == "last-item":
+        raise CommandError(f"version {args.version} was trained by --protocol last-item: it is judged and never serves")
+    if manifest.second is not None and manifest.second.without:
+        raise CommandError(f"version {args.version} was trained by --ablate: it is judged and never serves")
     registry.activate(args.version)
     found = {"active": registry.active(), "previous": registry.previous()}
     if args.json:

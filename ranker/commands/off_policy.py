@@ -27,20 +27,20 @@ def run(args: Namespace) -> int:
     """0 where a number could be shown, 3 where there is not enough overlap."""
     import msgspec
 
-    from ranker.config import load_serve
+    from ranker.config import load_serve, load_train
     from ranker.propensity import Exploration
     from training.off_policy.gather import gather, read_view
     from training.off_policy.judge import JudgeConfig, judge
 
     if args.target is None:
         raise CommandError("--target is needed: uniform, a version of --models, or empirical:LOGDIR")
-    serve = load_serve(args.config)
+    serve, train = load_serve(args.config), load_train(args.train_config)
     exploration = Exploration(serve.epsilon, serve.temperature)
     started_s = time.monotonic()
     with Steps() as steps:
         target = _target(args, exploration)
         steps("labels")
-        view = read_view(args.log)
+        view = read_view(args.log, train.labels, train.outcomes)
         gathered = gather(args.log, target, exploration, lambda done: steps("slates", done), view)
         steps("estimates")
         whole, slices = judge(gathered, JudgeConfig(reward_model=args.reward_model))
@@ -77,6 +77,8 @@ def show(report: Mapping[str, Any]) -> None:
     console.print(_overlap_table(report["overlap"]))
     for name, found in report["rewards"].items():
         console.print(_reward_table(name, found))
+    for line in _not_shown_lines(report["rewards"]):
+        console.print(line)
     for ratio, found in report["overlap"].items():
         for line in _refusal_lines(f"{ratio} ratios: {report['verdict']}", found["refusals"]):
             console.print(line)
@@ -139,8 +141,6 @@ def _reward_table(name: str, found: Mapping[str, Any]) -> Table:
         bootstrap = shown["bootstrap"] or (None, None)
         interval, resampled = _interval(shown["low"], shown["high"]), _interval(*bootstrap)
         table.add_row(plain(estimator), _figure(shown["value"]), _figure(shown["se"]), interval, resampled)
-    for estimator, why in found["not_shown"].items():
-        table.add_row(plain(estimator), "—", "—", "—", plain(why))
     return table
 
 
@@ -160,6 +160,16 @@ def _slices_table(slices: Mapping[str, Mapping[str, Any]]) -> Table:
         logged = _figure(reward["logged"]["value"] if reward["logged"] else None)
         table.add_row(plain(name), f"{found['slates']:,}", _figure(prefix["effective_sample_size"]), logged, *value)
     return table
+
+
+def _not_shown_lines(rewards: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Each reason once, with the estimators that it keeps back."""
+    names: dict[str, list[str]] = {}
+    for found in rewards.values():
+        for estimator, why in found["not_shown"].items():
+            kept = names.setdefault(why, [])
+            kept += [estimator] if estimator not in kept else []
+    return [plain(f"not shown: {', '.join(kept)}: {why}") for why, kept in names.items()]
 
 
 def _refusal_lines(what: str, refusals: Any) -> list[str]:

@@ -25,6 +25,9 @@ from ranker.policy_config import PolicyConfig
 from ranker.terminal import plain, stdout
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from ranker.answers import Service, Workers
     from ranker.build import Running
 
 PAGES = ("/v1/rank", "/v1/events", "/v1/actions", "/readyz", "/metrics", "/openapi.json")
@@ -34,18 +37,23 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def run(args: Namespace) -> int:
     """Serves until SIGTERM or Ctrl-C, which is a success."""
     config, policy = config_of(args), load_policy(args.policy)
-    _limit_threads(config.threads)
+    limit_threads(config.threads)
     from ranker.server import run_on_uvloop
 
     actions = load_actions(args.actions) if args.actions is not None else {}
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves that it runs
+    log_to_stderr()
     with contextlib.closing(_listen(config)) as listener:
         run_on_uvloop(_serve(args, config, policy, actions, listener))
     return 0
 
 
-def _limit_threads(threads: int) -> None:
+def log_to_stderr() -> None:
+    """What happens, a line each."""
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves that it runs
+
+
+def limit_threads(threads: int) -> None:
     """For numpy, scipy and LightGBM, which read it when they are imported; what the user has set stays."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, str(threads))
@@ -64,6 +72,7 @@ def config_of(args: Namespace) -> ServeConfig:
         "host": args.host,
         "port": args.port,
         "store": args.store,
+        "workers": args.workers,
         "log_dir": None if args.log is None else str(args.log),
         "models_dir": None if args.models is None else str(args.models),
     }
@@ -94,29 +103,67 @@ async def _serve(
     actions: Mapping[str, ActionSpec],
     listener: socket.socket,
 ) -> None:
-    from ranker.admission import Admission
-    from ranker.api.app import create_app
-    from ranker.api.bench import add_bench_routes
-    from ranker.api.limits import Limits
     from ranker.build import Surroundings, build
-    from ranker.server import serve, stopped_by_signals
+    from ranker.server import stopped_by_signals
 
     stop = asyncio.Event()
     around = Surroundings(actions=actions)
     with stopped_by_signals(stop):
         if args.until_stdin_ends:
-            _stop_at_the_end_of_stdin(stop)
+            stop_at_the_end_of_stdin(stop)
         running = await build(config, policy, around)
         try:
-            limits = Limits(rank_bytes=config.max_body_bytes)
-            admission = Admission(around.clock, config.budgets_ms.by_priority())
-            classes = policy.safety_classes
-            app = create_app(running.service, limits, around.clock, admission=admission, classes=classes)
-            if args.bench:
-                add_bench_routes(app, running.service, limits, around.clock)
-            await serve(app, listener, stop, on_started=lambda url: _announce(args, running, url))
+            if config.workers == 1:
+                await _serve_alone(args, running, policy, listener, stop)
+            else:
+                await _serve_with_others(args, running, policy, listener, stop)
         finally:
             await running.close()
+
+
+async def _serve_alone(
+    args: Namespace, running: Running, policy: PolicyConfig, listener: socket.socket, stop: asyncio.Event
+) -> None:
+    from ranker.server import serve
+
+    app = _application(args, running, policy, running.service, None)
+    await serve(app, listener, stop, on_started=lambda url: _announce(args, running, url))
+
+
+async def _serve_with_others(
+    args: Namespace, running: Running, policy: PolicyConfig, listener: socket.socket, stop: asyncio.Event
+) -> None:
+    from ranker.api.follower import named
+    from ranker.server import serve
+    from ranker.workers.opening import open_keeper
+
+    async with open_keeper(running, policy, listener) as keeper:
+        app = _application(args, running, policy, keeper.service, keeper.service)
+        await keeper.start(app)
+        await keeper.joined()
+        ending = asyncio.create_task(keeper.end_with(stop))
+        try:
+            await serve(named(app, 0), listener, stop, on_started=lambda url: _announce(args, running, url))
+        finally:
+            stop.set()
+            await ending
+
+
+def _application(
+    args: Namespace, running: Running, policy: PolicyConfig, service: Service, workers: Workers | None
+) -> FastAPI:
+    from ranker.admission import Admission
+    from ranker.api.app import create_app
+    from ranker.api.bench import add_bench_routes
+    from ranker.api.limits import Limits
+
+    config, clock = running.config, running.service.ranking.clock
+    limits = Limits(rank_bytes=config.max_body_bytes)
+    admission, classes = Admission(clock, config.budgets_ms.by_priority()), policy.safety_classes
+    app = create_app(service, limits, clock, admission=admission, classes=classes, workers=workers)
+    if args.bench:
+        add_bench_routes(app, service, limits, clock)
+    return app
 
 
 def _announce(args: Namespace, running: Running, url: str) -> None:
@@ -132,6 +179,7 @@ def _announce(args: Namespace, running: Running, url: str) -> None:
         "actions": len(service.actions()),
         "log": config.log_dir,
         "models": config.models_dir,
+        "workers": config.workers,
         "store": EMBEDDED if config.store == EMBEDDED else "external",
     }
     if args.json:
@@ -147,7 +195,7 @@ def _announce(args: Namespace, running: Running, url: str) -> None:
         console.print(plain(f"not ready: {part} {reason}"))
 
 
-def _stop_at_the_end_of_stdin(stop: asyncio.Event) -> None:
+def stop_at_the_end_of_stdin(stop: asyncio.Event) -> None:
     """Whoever started us holds the other end, so we end with him however he ends."""
     loop = asyncio.get_running_loop()
 

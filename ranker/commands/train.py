@@ -127,4 +127,10 @@ def _show_safety(report: SafetyReport, path: Path | None) -> None:
     console.print(plain("not kept: --models was not given" if path is None else f"written to {path}"))
 
 
-JOBS: Mapping[str, Callable[[Namespace], int]] = {"light": _light, "safety": _safety}
+def _second(args: Namespace) -> int:
+    from ranker.commands import second
+
+    return second.run(args)
+
+
+JOBS: Mapping[str, Callable[[Namespace], int]] = {"light": _light, "second": _second, "safety": _safety}

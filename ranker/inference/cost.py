@@ -16,8 +16,11 @@ from dataclasses import dataclass
 PER_OCTAVE = 16
 GROWTH = 4
 FORGET_AFTER_MS = 1000.0
+UNUSUAL = 1.1
 OUTLIER = 2.0
+BELIEVED = 3
 GRACE_MS = 1.0
+TAIL_OVER_90 = 3.0
 TAIL_EVERY = 16
 
 Point = tuple[float, float]
@@ -49,6 +52,7 @@ class CostModel:
         self._fit: Fit | None = None
         self._stale = False
         self._since_tail = 0
+        self._stalls = 0
         self._newest: Point = (0.0, 0.0)
         self._observed_ms = -math.inf
 
@@ -95,8 +99,7 @@ class CostModel:
         if not (math.isfinite(took_ms) and took_ms >= 0.0 and tokens > 0):
             return
         if self.knows(tokens):
-            # One stall of the machine must not turn away the traffic after it; a lasting one is learned in a few steps.
-            took_ms = min(took_ms, OUTLIER * self.predict(tokens) + GRACE_MS)
+            took_ms = self._believed(took_ms, self.predict(tokens))
         self._newest = (float(tokens), took_ms)
         self._keep(*self._newest)
         self._observed_ms = now_ms
@@ -127,6 +130,13 @@ class CostModel:
         if 2.0 * tokens < line.lowest:
             return 0.0
         return line.fixed_ms * max(1.0, tokens / line.lowest) + line.tail_ms
+
+    def _believed(self, took_ms: float, predicted_ms: float) -> float:
+        # One stall of the machine must not turn away the traffic after it; a device that became slower stays so, and is
+        # followed in a few steps.
+        usual_ms = UNUSUAL * predicted_ms + GRACE_MS
+        self._stalls = self._stalls + 1 if took_ms > usual_ms else 0
+        return min(took_ms, usual_ms if self._stalls < BELIEVED else OUTLIER * predicted_ms + GRACE_MS)
 
     def _keep(self, size: float, took_ms: float) -> None:
         octave = self._octaves.setdefault(int(size).bit_length(), deque(maxlen=PER_OCTAVE))
@@ -203,9 +213,15 @@ class Sums:
 
 
 def tail(points: list[Point], fixed_ms: float, per_token_ms: float) -> float:
-    """The 99th percentile of what points take beyond a line, in ms; not below 0."""
+    """The 99th percentile of what points take beyond a line, in ms; not below 0.
+
+    No more than three times the 90th: what a cost itself varies by keeps to that (for exponential noise it is 2.8 times
+    above the mean), what does not is a stall of the machine. If all traffic had to allow for those, a few in a hundred
+    would turn most of an overload away.
+    """
     excess = sorted([took - fixed_ms - per_token_ms * size for size, took in points])
     # The largest of fewer than a hundred is no percentile: one stall would speak for all.
     count = len(excess)
     rank = count - 1 if count < PER_OCTAVE else count - 1 - math.ceil(count / 100)
-    return max(0.0, round(excess[rank], 6))
+    most = TAIL_OVER_90 * max(0.0, excess[count - 1 - math.ceil(count / 10)]) + GRACE_MS
+    return max(0.0, round(min(excess[rank], most), 6))

@@ -1,8 +1,9 @@
 """A queue in key order that knows what stands before a key.
 
-Sorted chunks of at most `CHUNK` entries: a binary search finds the chunk and the place in it, and the chunks' sums are
-prefix sums. An operation makes O(log n) comparisons and moves at most one chunk; the prefix sums are rebuilt when a
-chunk is split or used up, which is once in at least `CHUNK / 2` operations.
+Sorted chunks of at most `CHUNK` entries: a binary search finds the chunk and the place in it, and the sums of all
+chunks but the last, to which most are added, are prefix sums. An operation makes O(log n) comparisons and moves at most
+one chunk; the prefix sums are rebuilt when a chunk is split or used up, which is once in at least `CHUNK / 2`
+operations.
 """
 
 from __future__ import annotations
@@ -60,14 +61,20 @@ class Line:
         self.tokens += tokens
         self.requests += 1
         if not self._lasts or self._lasts[-1] < entry:
-            self._append(entry, tokens)
+            if self._chunks and len(self._chunks[-1]) < CHUNK:
+                self._chunks[-1].append(entry)
+                self._weights[-1].append(tokens)
+                self._lasts[-1] = entry
+            else:
+                self._open(entry, tokens)
             return
         index = bisect_left(self._lasts, entry)
         chunk = self._chunks[index]
         place = bisect_left(chunk, entry)
         chunk.insert(place, entry)
         self._weights[index].insert(place, tokens)
-        self._sums.add(index, tokens, 1)
+        if index < len(self._lasts) - 1:
+            self._sums.add(index, tokens, 1)
         if len(chunk) > CHUNK:
             self._split(index)
 
@@ -85,17 +92,12 @@ class Line:
             self._cut(0, 0, here)
             count -= here
 
-    def _append(self, entry: Entry, tokens: int) -> None:
-        if self._chunks and len(self._chunks[-1]) < CHUNK:
-            self._chunks[-1].append(entry)
-            self._weights[-1].append(tokens)
-            self._lasts[-1] = entry
-            self._sums.add(len(self._chunks) - 1, tokens, 1)
-            return
+    def _open(self, entry: Entry, tokens: int) -> None:
+        if self._weights:
+            self._sums.append(sum(self._weights[-1]), len(self._weights[-1]))
         self._chunks.append([entry])
         self._weights.append([tokens])
         self._lasts.append(entry)
-        self._sums.append(tokens, 1)
 
     def _cut(self, index: int, start: int, stop: int) -> None:
         chunk, weights = self._chunks[index], self._weights[index]
@@ -105,7 +107,8 @@ class Line:
         del chunk[start:stop], weights[start:stop]
         if chunk:
             self._lasts[index] = chunk[-1]
-            self._sums.add(index, -tokens, start - stop)
+            if index < len(self._lasts) - 1:
+                self._sums.add(index, -tokens, start - stop)
         else:
             del self._chunks[index], self._weights[index], self._lasts[index]
             self._resum()
@@ -118,4 +121,4 @@ class Line:
         self._resum()
 
     def _resum(self) -> None:
-        self._sums.rebuild([(sum(weights), len(weights)) for weights in self._weights])
+        self._sums.rebuild([(sum(weights), len(weights)) for weights in self._weights[:-1]])

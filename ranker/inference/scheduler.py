@@ -8,6 +8,9 @@ A normal request that was let in is dispatched within (residual of the running b
 k = ⌈(S + L)/(q·(B − L)) + (j + 1)/(q·N)⌉ for S tokens and j requests of its class at or ahead of it (itself included),
 largest request L, share q, batches of B tokens or N requests. It is derived in ranker/inference/share.py.
 
+Under overload the queue is as long as deadlines allow, so who needs a batch of his own (a rarely used model) would end
+last and is refused first: he costs a batch of others who were promised an answer. Premium says who is worth that.
+
     offer, cancel, victim, expiry   O(log n) comparisons for n queued, amortised over compactions, times models queued
     poll                            O(log n) per request that leaves the queue
 """
@@ -89,11 +92,11 @@ class Scheduler:
 
     def offer(self, request: Request, now_ms: float) -> list[Rejection]:
         """Lets it in, or turns it away, or turns others away for it."""
-        now = self._tick(now_ms)
+        now = now_ms if now_ms == self._now else self._tick(now_ms)
         if refusal := self._refusal(request):
             return [refusal]
         waiting = self._waiting(request, now)
-        start = self._start(now)
+        start = now if self._running is None else self._start(now)
         self._held_until = None
         margin, deadline = self.config.margin_ms, request.deadline_ms
         if deadline < math.inf and self._forecast.latest_end_ms(waiting, start) + margin > deadline:

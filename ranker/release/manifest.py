@@ -53,6 +53,7 @@ class SecondEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         worth: of each outcome it foretells, a loss below 0.
         passed_on: candidates that it is made to rank.
         light: the version whose light stage it was trained over, which this one carries.
+        without: what was left out of its tokens to see what it is worth; such a version is judged, and never serves.
     """
 
     tokens: Count
@@ -62,6 +63,7 @@ class SecondEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     worth: dict[str, float]
     passed_on: Annotated[int, msgspec.Meta(ge=1)]
     light: str
+    without: list[str] = []
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -90,13 +92,14 @@ def timestamp(time_s: float) -> str:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest as indented JSON.
+    """The manifest as indented JSON; a version without a second stage says nothing of one.
 
     Raises:
         VersionRefused: metrics or extra hold something that JSON cannot.
     """
     try:
-        return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+        said = {name: value for name, value in msgspec.structs.asdict(manifest).items() if value is not None}
+        return msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise VersionRefused(f"metrics or extra cannot be written as JSON: {error}") from error
 

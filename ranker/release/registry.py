@@ -227,12 +227,16 @@ class Registry:
         unfinished = self.folder / _UNFINISHED
         if unfinished.exists():
             shutil.rmtree(unfinished)
-        unfinished.mkdir()
-        for name, content in contents.items():
-            write_new(unfinished / name, bytes(content))
-        write_new(unfinished / MANIFEST, encode_manifest(manifest))
-        sync_folder(unfinished)
-        unfinished.rename(self.folder / manifest.version)
+        try:
+            unfinished.mkdir()
+            for name, content in contents.items():
+                write_new(unfinished / name, bytes(content))
+            write_new(unfinished / MANIFEST, encode_manifest(manifest))
+            sync_folder(unfinished)
+            unfinished.rename(self.folder / manifest.version)
+        except OSError:  # a full disk, say, which the leftovers would keep full
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
         sync_folder(self.folder)
 
     def _folder_of(self, version: str) -> Path:

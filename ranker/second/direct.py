@@ -9,6 +9,7 @@ from torch import Tensor
 
 from features.events import Context
 from ranker.inference.page_hash import window_start
+from ranker.second.ablation import ablate_candidates, ablate_course, ablate_events, ablate_request
 from ranker.second.batches import candidate_batch, event_batch
 from ranker.second.happenings import Course, Happening
 from ranker.second.network import Cache, CandidateBatch
@@ -41,11 +42,12 @@ def window_of(course: Course, window: int) -> tuple[int, list[Happening], float 
 
 def see(model: SecondModel, course: Course, now_s: float, user: str, session: str | None, context: Context) -> Seen:
     """What a request at this moment reads."""
-    start, happenings, before_s = window_of(course, model.sizes.window)
-    tokens = encode_events(happenings, before_s, model.vocabulary, model.sizes)
+    start, happenings, before_s = window_of(ablate_course(course, model.without), model.sizes.window)
+    tokens = ablate_events(encode_events(happenings, before_s, model.vocabulary, model.sizes), model.without)
     last = happenings[-1] if happenings else None
     request = encode_request(now_s, user, session, context, last, model.vocabulary, model.sizes)
-    return Seen(start, tokens, request, float(tokens["time_s"][0]) if len(tokens) else now_s)
+    request = ablate_request(request, model.without)
+    return Seen(start, tokens, request, float(tokens["time_s"][0]) if len(tokens) else request.time_s)
 
 
 @torch.inference_mode()
@@ -59,6 +61,7 @@ def score_cached(
     model: SecondModel, cache: Cache, seen: Seen, candidates: CandidateTokens, micro_batch: int = 256
 ) -> Tensor:
     """Outcome logits [candidates, HEADS] against a window's keys and values."""
+    candidates = ablate_candidates(candidates, model.without)
     parts = [
         model.net.score(_batch(seen, candidates.rows(slice(at, at + micro_batch))), cache)[0]
         for at in range(0, len(candidates), micro_batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -45,6 +45,7 @@ class SecondModel:
     Args:
         worth: of each of HEADS; 0 where training saw no such outcome.
         passed_on: candidates that it was made to rank.
+        without: what is left out of its tokens.
     """
 
     version: str
@@ -53,6 +54,7 @@ class SecondModel:
     sizes: Sizes
     worth: tuple[float, ...]
     passed_on: int
+    without: frozenset[str] = frozenset()
 
     def utility(self, logits: Tensor | NDArray[np.floating]) -> Floats:
         """Scores [...] of outcome logits [..., HEADS], on the scale of log-odds."""
@@ -86,13 +88,14 @@ def _sigmoid(logits: Floats) -> Floats:
 
 def to_files(
     net: SecondNet, known: Known, config: SecondConfig, trained: Mapping[str, bool], light: str,
-    shard_bytes: int = SHARD_BYTES,
+    shard_bytes: int = SHARD_BYTES, without: Sequence[str] = (),
 ) -> tuple[dict[str, bytes], SecondEntry]:  # fmt: skip
     """Files by name, and the manifest's entry.
 
     Args:
         trained: per head, whether training saw such an outcome; the others are worth nothing.
         light: the version whose light stage it was trained over.
+        without: what was left out of its tokens.
     """
     files = {shard_file(number): render(shard) for number, shard in enumerate(_shards(net.state_dict(), shard_bytes))}
     worth = {
@@ -107,6 +110,7 @@ def to_files(
         worth=worth,
         passed_on=config.passed_on,
         light=light,
+        without=list(without),
     )
     return {**files, VOCABULARY_FILE: msgspec.json.encode(known)}, entry
 
@@ -191,14 +195,15 @@ def _parsed(shards: Mapping[str, bytes], name: str, where: str) -> dict[str, Ten
         raise WeightsRefused(f"{where}, {name}: {error}") from error
 
 
-def load_second_model(files: Mapping[str, bytes], manifest: Manifest) -> SecondModel | None:
+def load_second_model(files: Mapping[str, bytes], manifest: Manifest, to_judge: bool = False) -> SecondModel | None:
     """A version's second stage; None where it has none.
 
     Args:
         files: verified bytes of its second stage's files, by name.
+        to_judge: also one that was trained without a part of what is known.
 
     Raises:
-        SchemaRefused: made for another feature schema, or for other tokens.
+        SchemaRefused: made for another feature schema, for other tokens, or only to be judged.
         WeightsRefused: its files are broken.
     """
     entry, where = manifest.second, f"model version {manifest.version!r}"
@@ -206,12 +211,16 @@ def load_second_model(files: Mapping[str, bytes], manifest: Manifest) -> SecondM
         return None
     if manifest.schema != FINGERPRINT:
         raise SchemaRefused(f"{where}: made for feature schema {manifest.schema}, this program has {FINGERPRINT}")
+    if entry.without and not to_judge:
+        raise SchemaRefused(f"{where}: made without {', '.join(entry.without)}, to be judged and not to serve")
     if VOCABULARY_FILE not in files:
         raise WeightsRefused(f"{where}: {VOCABULARY_FILE} is missing")
     known = known_from(files[VOCABULARY_FILE], entry, where)
     net = net_from_shards(files, entry, known, where)
     worth = tuple(entry.worth.get(head, 0.0) for head in HEADS)
-    return SecondModel(manifest.version, net, Vocabulary(known), net.sizes, worth, entry.passed_on)
+    return SecondModel(
+        manifest.version, net, Vocabulary(known), net.sizes, worth, entry.passed_on, frozenset(entry.without)
+    )
 
 
 def cast(net: SecondNet, dtype: torch.dtype) -> SecondNet:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from itertools import islice
 
 import msgspec
@@ -46,6 +46,9 @@ from ranker.workers.messages import (
 )
 from ranker.workers.whole import CELLS_PER_PART, ENTRIES_PER_PART, send_catalogue, send_tables
 
+STUCK_MS = 60_000.0
+"""Who has not acknowledged anything for so long is replaced."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -55,7 +58,8 @@ class Desk:
     Args:
         limit_ms: how long a follower may rely on what it knows after a beat.
         reports: the last counts of each follower that is connected.
-        retired: those of followers that have left.
+        retired: those of followers that have left, added up.
+        on_left: called with a follower's number when it has stopped following.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class Desk:
         self.barrier = Barrier(lambda: [line.member for line in self._lines.values()], clock.monotonic_ms)
         self.reports: dict[int, Counts] = {}
         self.retired: Counts = {}
+        self.on_left: Callable[[int], None] = lambda _worker: None
         self._lines: dict[int, Line] = {}
         self._loading: dict[int, asyncio.Task[None]] = {}
 
@@ -127,6 +132,7 @@ class Desk:
             self._stop_loading(line.worker)
             if (report := self.reports.pop(line.worker, None)) is not None:
                 self.retired = added(self.retired, report)
+            self.on_left(line.worker)
         self.barrier.moved()
 
     def hear(self, line: Line, message: SaidAny) -> None:
@@ -157,6 +163,9 @@ class Desk:
         """Sends beats until cancelled."""
         while True:
             for line in list(self._serving()):
+                if line.member.lag_ms(self.clock.monotonic_ms()) > STUCK_MS:
+                    _log.error("worker %d has not answered for %g s and is given up", line.worker, STUCK_MS / 1000.0)
+                    self.close(line)
                 self._beat(line)
             await asyncio.sleep(self.limit_ms / BEATS_PER_LIMIT / 2_000.0)
 

@@ -84,6 +84,7 @@ class Crew:
         try:
             child = await asyncio.create_subprocess_exec(
                 *self.command,
+                str(start.worker),  # for whoever looks at the list of processes
                 stdin=asyncio.subprocess.PIPE,  # its end tells the child that we are gone, however we went
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=(start.listener,),

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ranker.admission import Admission
+from ranker.admission import READ_ONE_IN, Admission
 from ranker.clock import ManualClock
 from ranker.errors import Overloaded
 from ranker.types import RankRequest
@@ -101,12 +101,34 @@ def test_too_many_waiting_are_refused_before_anything_is_read() -> None:
         await admission.enter(asking(), 0.0)
         waiting = [asyncio.create_task(admission.enter(asking(), 0.0)) for _ in range(2)]
         await settled()
-        with pytest.raises(Overloaded, match="2 requests wait"):
-            admission.check_room()
+        assert admission.is_full()
         for _ in waiting:
             admission.leave()
         await asyncio.gather(*waiting)
-        admission.check_room()
+        assert not admission.is_full()
+
+    run(work())
+
+
+def test_who_would_be_refused_anyway_is_refused_unread_but_for_one_in_so_many_who_may_be_more_patient() -> None:
+    async def work() -> None:
+        admission = Admission(ManualClock(), at_once=1)
+        admission.each_ms = 10.0
+        assert not admission.is_full()
+        await admission.enter(asking(), 0.0)
+        waiting = [asyncio.create_task(admission.enter(asking(budget_ms=100.0), 0.0)) for _ in range(4)]
+        await settled()
+        assert [admission.is_full() for _ in range(2 * READ_ONE_IN)].count(False) == 2
+        patient = asyncio.create_task(admission.enter(asking(budget_ms=1000.0), 0.0))
+        await settled()
+        assert not admission.is_full(), "now there is reason to believe that others would wait as well"
+        for _ in range(300):
+            with pytest.raises(Overloaded):
+                await admission.enter(asking(budget_ms=100.0), 0.0)
+        assert admission.is_full(), "nobody else would"
+        for _ in (*waiting, patient):
+            admission.leave()
+        await asyncio.gather(*waiting, patient)
 
     run(work())
 
@@ -157,8 +179,10 @@ def test_in_any_order_of_coming_leaving_and_giving_up_every_turn_is_given_back(s
 
         async def one() -> None:
             nonlocal running
+            if admission.is_full():
+                ended.append("refused")
+                return
             try:
-                admission.check_room()
                 await admission.enter(asking(budget_ms=draw.choice([5.0, 20.0, 500.0])), clock.monotonic_ms())
             except Overloaded:
                 ended.append("refused")

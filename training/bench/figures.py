@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Latencies(msgspec.Struct, frozen=True):
-    """One open-loop run; `goodput` is answers with 200 within the deadline, per second."""
+    """One open-loop run, or the middle of several; `goodput` is answers with 200 within the deadline, per second."""
 
     rate: float
     answered: float
@@ -31,6 +32,9 @@ class Latencies(msgspec.Struct, frozen=True):
     degraded: dict[str, int]
     sent_late_p99_ms: float
     lost: int
+
+
+_COUNTS = ("statuses", "degraded")
 
 
 class Growth(msgspec.Struct, frozen=True):
@@ -72,6 +76,16 @@ def latencies(report: Report, rate: float, seconds: float, deadline_ms: float) -
         sent_late_p99_ms=report.late_s * 1000.0,
         lost=report.statuses.get("0", 0),
     )
+
+
+def middle(runs: Sequence[Latencies]) -> Latencies:
+    """Of rounds of the same load: the medians of their figures, the sums of their counts."""
+    numbers = {
+        name: percentile([getattr(run, name) for run in runs], 0.5)
+        for name in ("rate", "answered", "goodput", "p50_ms", "p99_ms", "sent_late_p99_ms")
+    }
+    counts = {name: dict(sum((Counter(getattr(run, name)) for run in runs), Counter())) for name in _COUNTS}
+    return Latencies(**numbers, **counts, lost=sum(run.lost for run in runs))
 
 
 def growth(points: Sequence[tuple[int, float]]) -> Growth:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from training.bench.figures import growth, latencies, plain, ratio, spread
+from training.bench.figures import Latencies, growth, latencies, middle, percentile, plain, ratio, spread
 from training.bench.grow import GROWTHS, Reach
 from training.bench.load import ID_MARK, Report
 from training.bench.material import Size, prepare
@@ -18,6 +18,10 @@ from training.bench.server import Server, bench_server
 
 ECHO, RANK = "/echo", "/v1/rank"
 OVERLOAD = 2.0
+AROUND = (0.9, 1.0, 1.1)
+"""Shares of an open loop's saturation among which its peak is looked for."""
+LADDER = (0.6, 0.8, 1.0, 1.2, 1.4)
+"""Shares of a closed loop's saturation among which an open loop's is looked for."""
 Progress = Callable[[str], None]
 
 
@@ -28,7 +32,7 @@ class Plan:
     Args:
         rounds: interleaved rounds of every ratio.
         closed_s: of each closed loop, which measures CPU and saturation.
-        open_s: of each open loop, which measures latencies.
+        open_s: of each open loop, which measures latencies and goodput.
         deadline_ms: of every request; what comes later is not goodput.
         connections: of the closed loops.
         shares: of saturation at which latencies are measured.
@@ -39,7 +43,7 @@ class Plan:
     candidates: int = 50
     rounds: int = 5
     closed_s: float = 3.0
-    open_s: float = 10.0
+    open_s: float = 4.0
     deadline_ms: float = 100.0
     connections: int = 8
     warm: int = 300
@@ -47,7 +51,7 @@ class Plan:
     grow: Reach | None = field(default_factory=Reach)
 
 
-QUICK = Plan(Size(users=150, days=4), rounds=3, closed_s=1.0, open_s=3.0, grow=Reach(catalogue=1000, users=2000))
+QUICK = Plan(Size(users=150, days=4), rounds=3, closed_s=1.0, open_s=2.0, grow=Reach(catalogue=1000, users=2000))
 
 
 def bench_serve(plan: Plan, folder: Path, progress: Progress = lambda _: None) -> dict[str, Any]:
@@ -133,35 +137,51 @@ class ServeBench:
         return (self._server.usage().cpu_s - before.cpu_s) * 1000.0 / max(len(report.latencies_s), 1)
 
     def _loads(self, saturation: float) -> list[dict[str, Any]]:
-        """Latencies of rankings, and of an echo at the same rate."""
-        found = []
-        for share in self._plan.shares:
-            self._progress(f"{share:.0%} of saturation")
-            rate = saturation * share
-            runs = {name: self._open(path, rate) for name, path in (("rank", RANK), ("echo", ECHO))}
-            spreads = {name: run.p99_ms - run.p50_ms for name, run in runs.items()}
-            found.append({"share": share, **runs, "spread_ratio": spreads["rank"] / max(spreads["echo"], 1e-9)})
-        return found
+        """Latencies of rankings, and of an echo at the same rate, in rounds in turn."""
+        runs = [{"rank": list[Latencies](), "echo": list[Latencies]()} for _ in self._plan.shares]
+        for turn in range(self._plan.rounds):
+            for share, found in zip(self._plan.shares, runs, strict=True):
+                self._progress(f"{share:.0%} of saturation, round {turn + 1} of {self._plan.rounds}")
+                for name, path in (("rank", RANK), ("echo", ECHO)):
+                    found[name].append(self._open(path, saturation * share, turn))
+        return [
+            {
+                "share": share,
+                **{name: middle(each) for name, each in found.items()},
+                "spread_ratio": ratio(*([run.p99_ms - run.p50_ms for run in found[name]] for name in ("rank", "echo"))),
+            }
+            for share, found in zip(self._plan.shares, runs, strict=True)
+        ]
 
-    def _overload(self, saturation: float) -> dict[str, Any]:
-        """Goodput at twice what saturates, against the best there is at saturation."""
-        ratios, peaks, overs = [], [], []
+    def _overload(self, closed: float) -> dict[str, Any]:
+        """Goodput at twice what saturates, against the best there is.
+
+        An open loop saturates elsewhere than a closed one: where more does not get more. That is looked for first;
+        the peak is then the best of three rates around it, by the median over rounds in turn.
+        """
+        self._progress("saturation of an open loop")
+        ladder = [self._open(RANK, closed * step, number) for number, step in enumerate(LADDER)]
+        saturation = max(run.goodput for run in ladder)
+        runs: dict[float, list[Latencies]] = {share: [] for share in (*AROUND, OVERLOAD)}
         for turn in range(self._plan.rounds):
             self._progress(f"overload, round {turn + 1} of {self._plan.rounds}")
-            peaks.append(max((self._open(RANK, saturation * share, turn) for share in (0.9, 1.0)), key=_goodput))
-            overs.append(self._open(RANK, saturation * OVERLOAD, turn))
-            ratios.append(overs[-1].goodput / max(peaks[-1].goodput, 1e-9))
-        return {"peak": peaks[-1], "overloaded": overs[-1], "goodput_of_peak": spread(ratios)}
+            for share, found in runs.items():
+                found.append(self._open(RANK, saturation * share, turn))
+        peak = max(AROUND, key=lambda share: percentile([run.goodput for run in runs[share]], 0.5))
+        goodput = {share: [run.goodput for run in found] for share, found in runs.items()}
+        return {
+            "saturation": saturation,
+            "peak": middle(runs[peak]),
+            "overloaded": middle(runs[OVERLOAD]),
+            "goodput": {f"{share:g}": spread(values) for share, values in goodput.items()},
+            "goodput_of_peak": ratio(goodput[OVERLOAD], goodput[peak]),
+            "median_of_medians": percentile(goodput[OVERLOAD], 0.5) / max(percentile(goodput[peak], 0.5), 1e-9),
+        }
 
-    def _open(self, path: str, rate: float, seed: int = 0) -> Any:
+    def _open(self, path: str, rate: float, seed: int = 0) -> Latencies:
         report = self._server.load(self._bodies, path, seconds=self._plan.open_s, rate=rate, seed=seed + 1)
         self._server.wait_applied()
         return latencies(report, rate, self._plan.open_s, self._plan.deadline_ms)
-
-
-def _goodput(run: Any) -> float:
-    found: float = run.goodput
-    return found
 
 
 def machine() -> dict[str, Any]:

@@ -37,9 +37,7 @@ class World:
         self.scenes[ranking.user, ranking.id] = scene
 
     @classmethod
-    def simulate(
-        cls, simulator: Simulator, exploration: Exploration, policy: LoggingPolicy | None = None
-    ) -> World:
+    def simulate(cls, simulator: Simulator, exploration: Exploration, policy: LoggingPolicy | None = None) -> World:
         """A log as a service with this policy would have written it."""
         world = cls()
         world.events = list(simulator.events(policy, exploration, world._watch))

@@ -150,7 +150,7 @@ def _parse(fields: Mapping[str, str], items: Mapping[str, Any]) -> _Row | str:
     return _Row(time, item, int(position), fields["click"] == "1", propensity, _context_fields(fields))
 
 
-def _propensity(text: str) -> float | None | str:
+def _propensity(text: str) -> float | str | None:
     """The number; None for an empty cell, NaN and infinities, which JSON has not; or what is wrong."""
     if not text:
         return None

@@ -72,9 +72,7 @@ def inside(histories: Ragged) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return pairs // width, pairs % width
 
 
-def choose_blend(
-    model: Foretell, train: Ragged, validation: Queries, items: int, repeats: bool = True
-) -> tuple[Blend, Floats]:
+def choose_blend(model: Foretell, train: Ragged, validation: Queries, items: int) -> tuple[Blend, Floats]:
     """The blend under which the validation items are likeliest.
 
     Returns:

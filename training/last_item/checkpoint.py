@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import safetensors.torch
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load as parse
+from safetensors.torch import save as render
 from torch import Tensor
 
 from ranker.release.durable import read_plain, replace_atomically
+from training.last_item.errors import LastItemError
 
 _MOST_BYTES = 1 << 34
 _NUMBERS = "__numbers__"
@@ -51,15 +53,18 @@ class Checkpoints:
     key: str
 
     def load(self) -> tuple[Standing, dict[str, Tensor]] | None:
-        """What was kept, None where nothing usable is: another training's, or a broken file."""
-        if self.path is None:
+        """What was kept, None where nothing is, or another training's.
+
+        Raises:
+            LastItemError: the file is broken.
+        """
+        if self.path is None or not self.path.exists():
             return None
         try:
-            content = read_plain(self.path, _MOST_BYTES)
-            tensors = safetensors.torch.load(content)
-            standing = msgspec.json.decode(bytes(tensors.pop(_NUMBERS).tolist()), type=Standing)
-        except (OSError, ValueError, KeyError, SafetensorError, msgspec.DecodeError):
-            return None
+            tensors = parse(read_plain(self.path, _MOST_BYTES))
+            standing = msgspec.json.decode(tensors.pop(_NUMBERS).numpy().tobytes(), type=Standing)
+        except (OSError, ValueError, KeyError, SafetensorError, msgspec.MsgspecError) as error:
+            raise LastItemError(f"{self.path}: not a checkpoint: {error}; remove it to start anew") from error
         return (standing, tensors) if standing.key == self.key else None
 
     def save(self, standing: Standing, tensors: Mapping[str, Tensor]) -> None:
@@ -70,9 +75,9 @@ class Checkpoints:
         """
         if self.path is None:
             return
-        numbers = torch.tensor(list(msgspec.json.encode(standing)), dtype=torch.uint8)
+        numbers = torch.frombuffer(bytearray(msgspec.json.encode(standing)), dtype=torch.uint8)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        replace_atomically(self.path, safetensors.torch.save({**_plain(tensors), _NUMBERS: numbers}))
+        replace_atomically(self.path, render({**_plain(tensors), _NUMBERS: numbers}))
 
     def clear(self) -> None:
         """Forgets it."""

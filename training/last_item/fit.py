@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,7 +75,6 @@ def fit(
     Raises:
         OSError: a checkpoint cannot be written.
     """
-    assert isinstance(network, nn.Module)
     with torch.random.fork_rng(devices=[]):
         training = _Training(network, split, settings, checkpoints, clock)
         training.resume()
@@ -89,7 +88,7 @@ def fit(
 
 class _Training:
     def __init__(
-        self, network: nn.Module, split: Split, settings: FitSettings, checkpoints: Checkpoints,
+        self, network: Network, split: Split, settings: FitSettings, checkpoints: Checkpoints,
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self._network, self._split, self._settings = network, split, settings
@@ -97,16 +96,23 @@ class _Training:
         items = len(split.vocabulary)
         self._negatives = Negatives.by_popularity(popularity(split.train, items))
         self._validation = split.validation.first(max(1, settings.validation // (items + 1)), settings.seed)
-        self._parameters = dict(network.named_parameters())
-        self._optimizer = torch.optim.Adam(network.parameters(), settings.rate, _BETAS, fused=True)
+        assert isinstance(network, nn.Module)
+        self._module: nn.Module = network
+        self._parameters = dict(self._module.named_parameters())
+        self._optimizer = torch.optim.Adam(self._module.parameters(), settings.rate, _BETAS, fused=True)
         self._mean = {name: tensor.detach().clone() for name, tensor in self._parameters.items()}
         self._best = {name: tensor.clone() for name, tensor in self._mean.items()}
         self.standing = Standing(checkpoints.key)
 
     @property
     def over(self) -> bool:
-        standing, settings = self.standing, self._settings
-        return standing.epoch >= settings.epochs or standing.epoch - standing.best_epoch >= settings.patience
+        return self.standing.epoch >= self._end
+
+    @property
+    def _end(self) -> int:
+        """The epoch after which it stops if nothing gets better from here on."""
+        settings = self._settings
+        return min(max(self.standing.best_epoch + settings.patience, settings.least_epochs), settings.epochs)
 
     def resume(self) -> None:
         found = self._checkpoints.load()
@@ -137,23 +143,21 @@ class _Training:
             for name, tensor in self._mean.items():
                 self._best[name].copy_(tensor)
         self._checkpoints.save(standing, self._tensors())
-        least = min(standing.best_epoch + self._settings.patience, self._settings.epochs) - standing.epoch
+        least = self._end - standing.epoch
         taken = self._clock() - started
         rate = events / max(learned - started, 1e-9)
         return Epoch(standing.epoch, self._settings.epochs, loss, ndcg, rate, least * taken)
 
     def finish(self) -> None:
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                parameter.copy_(self._best[name])
-        self._network.eval()
+        self._put(self._best)
+        self._module.eval()
 
     def _learn(self) -> tuple[float, int]:
         settings, epoch = self._settings, self.standing.epoch
         rng = np.random.default_rng([settings.seed, epoch])
         torch.manual_seed(int(rng.integers(2**62)))
         parts = windows(self._split.train, settings.longest, rng)
-        self._network.train()
+        self._module.train()
         total, foretold = 0.0, 0
         for rows in batches(parts, settings.batch_events, rng):
             loss, events = next_item_loss(self._network, pack(parts, rows), self._negatives, settings)
@@ -177,22 +181,26 @@ class _Training:
     def _judge(self) -> float:
         """NDCG@10 of the mean weights on the validation items, repeats as likely as they are there."""
         own = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                parameter.copy_(self._mean[name])
-        found = validation_ndcg(foretell_with(self._network, self._items, self._settings.longest), self._validation, self._items)
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                parameter.copy_(own[name])
+        foretell = foretell_with(self._network, self._items, self._settings.longest)
+        self._put(self._mean)
+        found = validation_ndcg(foretell, self._validation, self._items)
+        self._put(own)
         return found
+
+    @torch.no_grad()
+    def _put(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, parameter in self._parameters.items():
+            parameter.copy_(tensors[name])
 
     @property
     def _items(self) -> int:
         return len(self._split.vocabulary)
 
     def _tensors(self) -> dict[str, Tensor]:
-        parts = {"now": self._parameters, "mean": self._mean, "best": self._best}
-        found = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
+        parts: dict[str, Mapping[str, Tensor]] = {"now": self._parameters, "mean": self._mean, "best": self._best}
+        found: dict[str, Tensor] = {}
+        for part, named in parts.items():
+            found |= {f"{part}.{name}": tensor for name, tensor in named.items()}
         for name, parameter in self._parameters.items():
             for key, value in self._optimizer.state.get(parameter, {}).items():
                 found[f"{key}.{name}"] = value
@@ -208,7 +216,7 @@ def validation_ndcg(model: Foretell, queries: Queries, items: int) -> float:
         shares = model(part.histories)
         row, code = inside(part.histories)
         if not rows[0]:  # the first part is some hundred users: enough to say how much a network repeats itself
-            raised = repeat_log_odds(np.bincount(row, shares[row, code], len(rows)), again)
+            raised = repeat_log_odds(np.bincount(row, shares[row, code], len(rows)).astype(np.float64), again)
         shares[row, code] *= np.float32(np.exp(raised))
         above[rows], level[rows] = places(shares, part.answers)
     return float(figures(above, level)["ndcg@10"].mean())

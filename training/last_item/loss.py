@@ -80,9 +80,7 @@ class Negatives:
         return torch.multinomial(self.shares, count, replacement=True)
 
 
-def next_item_loss(
-    network: Network, packed: Packed, negatives: Negatives, settings: FitSettings
-) -> tuple[Tensor, int]:
+def next_item_loss(network: Network, packed: Packed, negatives: Negatives, settings: FitSettings) -> tuple[Tensor, int]:
     """Mean loss over the events that are foretold, and how many those are.
 
     Unknown items are read but never foretold.
@@ -123,7 +121,8 @@ def sampled_loss(output: Output, answers: Tensor, negatives: Negatives, count: i
     others = others.masked_fill(answers[:, None] == drawn, -torch.inf)
     own = (output.states * output.table[answers]).sum(dim=1) + output.bias[answers]
     nothing = torch.zeros(len(answers), dtype=torch.long)
-    return functional.cross_entropy(torch.cat([own[:, None], others], dim=1), nothing)
+    loss: Tensor = functional.cross_entropy(torch.cat([own[:, None], others], dim=1), nothing)
+    return loss
 
 
 class _InParts(torch.autograd.Function):
@@ -148,7 +147,8 @@ class _InParts(torch.autograd.Function):
             by_bias += shares.sum(dim=0)
         ctx.save_for_backward(by_state, by_table, by_bias)
         ctx.events = max(len(states), 1)
-        return total / ctx.events
+        mean: Tensor = total / ctx.events
+        return mean
 
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:

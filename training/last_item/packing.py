@@ -42,7 +42,9 @@ def windows(train: Ragged, longest: int, rng: np.random.Generator) -> Ragged:
         cut = length if length <= longest + 1 else int(rng.integers(MIN_WINDOW, longest + 2))
         start = 0
         while True:
-            rows.append(row), firsts.append(start), stops.append(cut)
+            rows.append(row)
+            firsts.append(start)
+            stops.append(cut)
             if cut >= length:
                 break
             start, cut = cut - 1, min(cut + longest, length)
@@ -60,7 +62,7 @@ def batches(histories: Ragged, most_events: int, rng: np.random.Generator | None
     order = np.argsort(keys, kind="stable")
     found = list(_cut(order, lengths, most_events))
     if rng is not None:
-        rng.shuffle(found)  # type: ignore[arg-type]
+        rng.shuffle(found)
     return found
 
 

@@ -28,7 +28,7 @@ class SasRec(nn.Module):
         for weights in (self.items.weight, self.positions.weight):
             nn.init.normal_(weights, std=0.02)
 
-    def forward(self, codes: Tensor, times_s: Tensor) -> Tensor:
+    def forward(self, codes: Tensor, times_s: Tensor) -> Tensor:  # noqa: ARG002
         """States after each event, [windows, length, width].
 
         Args:

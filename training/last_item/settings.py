@@ -19,10 +19,10 @@ class FitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         rate: Adam's.
         average: decay of the weights' running mean, which is what is judged and kept.
         batch_events: padded events in a batch.
+        least_epochs: before it may stop early: with many items nothing is to be seen in the first epochs.
         patience: epochs without a better NDCG@10 on the validation items before it stops.
         full_softmax: the most items for which all are in the loss; beyond, `sampled` negatives a batch.
         validation: the most probabilities computed to judge an epoch: users are drawn where there are more.
-        work: the most products of an event and an item in all epochs together, so that it ends in bounded time.
     """
 
     width: Annotated[int, Meta(ge=8, le=1024)] = 64
@@ -34,9 +34,10 @@ class FitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     average: Share = 0.99
     batch_events: Whole = 2048
     epochs: Annotated[int, Meta(ge=1, le=100_000)] = 200
+    least_epochs: Whole = 12
     patience: Whole = 8
     full_softmax: Annotated[int, Meta(ge=0)] = 20_000
     sampled: Whole = 2048
     validation: Whole = 10_000_000
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
-    threads: Annotated[int, Meta(ge=1, le=256)] = 2
+    threads: Annotated[int, Meta(ge=1, le=256)] = 1

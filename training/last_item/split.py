@@ -93,7 +93,11 @@ def split_last(sequences: Sequences, vocabulary: tuple[str, ...] | None = None) 
     coded = _coded(rows, sequences.items, names)
     train = coded.take(everybody, np.zeros_like(lengths), lengths - held)
     return Split(
-        names, train, _queries(coded, judged, 2), _queries(coded, judged, 1), _fingerprint(names, train, sequences.users)
+        names,
+        train,
+        _queries(coded, judged, 2),
+        _queries(coded, judged, 1),
+        _fingerprint(names, train, sequences.users),
     )
 
 

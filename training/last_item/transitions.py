@@ -51,11 +51,14 @@ class Transitions:
 
     def probabilities(self, histories: Ragged) -> Floats32:
         """How likely each item is next, [histories, 1 + items]; a row without evidence is the popularity."""
-        found = (_recent(histories, self.matrix.shape[0], self.settings) @ self.matrix).toarray()
+        spoken = _recent(histories, self.matrix.shape[0], self.settings) @ self.matrix
+        found: Floats32 = np.asarray(spoken.toarray(), np.float32)
         total = found.sum(axis=1, keepdims=True)
-        known: Floats32 = np.divide(found, total, out=np.zeros_like(found), where=total > 0.0)
-        known[total[:, 0] <= 0.0] = self.popularity
-        return known
+        silent = total[:, 0] <= 0.0
+        total[silent] = 1.0
+        found /= total
+        found[silent] = self.popularity
+        return found
 
 
 def popularity(train: Ragged, items: int) -> Floats32:

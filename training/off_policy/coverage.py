@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from training.off_policy.direct import TargetChances, predict
 from training.off_policy.estimate import estimate
-from training.off_policy.judge import overlaps
+from training.off_policy.judge import DECIDING, overlaps
 from training.off_policy.reward_models import fit_ridge
 from training.off_policy.simulated import REWARD, Visits, World, draw_visits, world
 from training.off_policy.slates import Floats
@@ -79,7 +79,7 @@ def _run(place: World, seed: int, draws: int) -> dict[str, Shown]:
     enough = {name for name, found in overlaps(visits.slates).items() if found.enough}
     target = TargetChances(visits.given, visits.alone)
     predicted = predict(visits.slates, REWARD, _Inputs(visits), target, fit_ridge, seed=seed)
-    names = [name for name in shown_for(place.slots) if WEIGHTS[name].ratio in {None, *enough}]
+    names = [name for name in shown_for(place.slots) if {DECIDING, WEIGHTS[name].ratio or DECIDING} <= enough]
     estimates = {name: estimate(name, visits.slates, REWARD, predicted) for name in names}
     return spread(estimates, visits.slates.users, seed, draws)
 

@@ -14,10 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from features.catalogue import Catalogue
 from features.events import COUNTED_TRAFFIC, Event, RankingEvent
+from features.known import Moment
+from features.label_config import LabelSettings, OutcomeWindows
 from features.log import Problems, read_log
+from features.outcomes import WINDOWS
 from features.registry import FINGERPRINT
+from features.scored import scored_set
 from ranker.propensity import GREEDY, Exploration
 from training.identity import identity
 from training.labels import LABELS, Labels, read_labels
@@ -29,7 +32,8 @@ from training.off_policy.rewards import rewards_of
 from training.off_policy.slates import Floats
 from training.off_policy.targets import Target
 from training.off_policy.words import context_words, slice_names
-from training.replay import Decision, Replay
+from training.queries import moment_of
+from training.replay import Replay
 
 JUDGED_TRAFFIC = frozenset({"live", "explore"})
 SAME = 1e-6
@@ -47,18 +51,19 @@ class LogView:
     problems: Problems
     excluded: Counter[str] = field(default_factory=Counter)
     schemas: Counter[str] = field(default_factory=Counter)
+    windows: OutcomeWindows = WINDOWS
     last_s: float = 0.0
 
 
-def read_view(logdir: Path) -> LogView:
+def read_view(logdir: Path, settings: LabelSettings = LABELS, windows: OutcomeWindows = WINDOWS) -> LogView:
     """Labels, traffic that is excluded, and the schemas that the judged rankings name.
 
     Raises:
         LogError: there is no such log.
     """
     problems = Problems()
-    view = LogView(Labels(), problems)
-    view.labels = read_labels(_counted(read_log(logdir, problems=problems), view), LABELS)
+    view = LogView(Labels(), problems, windows=windows)
+    view.labels = read_labels(_counted(read_log(logdir, problems=problems), view), settings, windows)
     return view
 
 
@@ -107,9 +112,9 @@ class _Gathering:
     unsettled: int = 0
     unexplained: int = 0
 
-    def take(self, offset: int, event: RankingEvent, decision: Decision | None, catalogue: Catalogue | None) -> None:
+    def take(self, offset: int, event: RankingEvent, moment: Moment | None) -> None:
         """Adds the row of a ranking, or counts why there is none."""
-        row = self._row(offset, event, decision, catalogue)
+        row = self._row(offset, event, moment)
         if isinstance(row, str):
             self.rejected[row] += 1
             return
@@ -117,9 +122,9 @@ class _Gathering:
         self.used[event.traffic] += 1
         self.unexplained += row.alone is None
         self.met[event.user] += 1
-        self.unsettled += self.view.last_s - event.time_s < ATTRIBUTION_S
+        self.unsettled += self.view.last_s - event.time_s < self.view.windows.attribution_s
 
-    def _row(self, offset: int, event: RankingEvent, decision: Decision | None, catalogue: Catalogue | None) -> Row | str:
+    def _row(self, offset: int, event: RankingEvent, moment: Moment | None) -> Row | str:
         if offset < self.view.labels.forgotten.get(event.user, 0):
             return "forgotten"
         if schema_of(event) != self.schema:
@@ -133,7 +138,7 @@ class _Gathering:
         rewards = rewards_of(self.view.labels, (event.user, event.id), [pairs[row] for row in offer.shown])
         if rewards is None:
             return "no_label"
-        chances = self.target.chances(offer, decision, catalogue)
+        chances = self.target.chances(offer, moment)
         return Row(
             user=event.user,
             position=offer.position,
@@ -147,9 +152,6 @@ class _Gathering:
             context=context_words(event),
             slices=slice_names(event, known=self.met[event.user] > 0),
         )
-
-
-ATTRIBUTION_S = 86400.0
 
 
 def gather(
@@ -172,8 +174,8 @@ def gather(
     """
     view = view if view is not None else read_view(logdir)
     work = _Gathering(target, exploration, view, judged_schema(view.schemas))
-    for offset, event, decision, catalogue in _decisions(logdir, target, progress or (lambda _: None)):
-        work.take(offset, event, decision, catalogue)
+    for offset, event, moment in _decisions(logdir, target, view.windows, progress or (lambda _: None)):
+        work.take(offset, event, moment)
     if not work.rows:
         why = {**work.rejected, **{f"traffic {name}": count for name, count in view.excluded.items()}}
         raise OffPolicyError(f"{logdir} has no ranking to judge by: {why or 'it has none'}")
@@ -183,21 +185,22 @@ def gather(
 
 
 def _decisions(
-    logdir: Path, target: Target, progress: Callable[[int], None]
-) -> Iterator[tuple[int, RankingEvent, Decision | None, Catalogue | None]]:
+    logdir: Path, target: Target, windows: OutcomeWindows, progress: Callable[[int], None]
+) -> Iterator[tuple[int, RankingEvent, Moment | None]]:
     """Judged rankings, each once; with what was known at the time where the target needs it."""
     if target.replays:
-        replay = Replay(logdir, progress=progress)
+        replay = Replay(logdir, progress=progress, windows=windows)
         for decision in replay:
             if isinstance(decision.event, RankingEvent) and decision.event.traffic in JUDGED_TRAFFIC:
-                yield decision.offset, decision.event, decision, replay.state.catalogue
+                scored = [(action, about) for action, about, _ in scored_set(decision.event) or ()]
+                yield decision.offset, decision.event, moment_of(decision, scored, replay.state.catalogue)
         return
     met: set[bytes] = set()
     for count, (offset, event) in enumerate(read_log(logdir)):
         if isinstance(event, RankingEvent) and event.traffic in COUNTED_TRAFFIC:
             name = identity(event)
             if name not in met and event.traffic in JUDGED_TRAFFIC:
-                yield offset, event, None, None
+                yield offset, event, None
             met.add(name)
         if count % _PROGRESS_EVERY == 0:
             progress(count)

@@ -25,7 +25,7 @@ class LogInputs:
     @cached_property
     def columns(self) -> int:
         """How many there are."""
-        return self._actions + self._positions + self.pools.scores.shape[2] + self._words
+        return int(self.pools.scores.shape[2]) + self._actions + self._positions + self._words
 
     @property
     def cells(self) -> int:
@@ -48,7 +48,7 @@ class LogInputs:
 
     @cached_property
     def _positions(self) -> int:
-        return int(self.pools.positions.max()) + self.pools.given.shape[1] - 1
+        return int(self.pools.positions.max()) + int(self.pools.given.shape[1]) - 1
 
     @cached_property
     def _words(self) -> int:

@@ -1,8 +1,10 @@
 """Estimates of every reward with their intervals, or the conditions that refuse them: for a log and each slice.
 
-An estimator is shown only where the weights it rests on pass all conditions (training/off_policy/overlap.py), and
-a reward only where it varies: an interval of no width around a constant would be a promise that the log cannot
-keep. The direct method has no weights; it is shown, without an interval, where at least one weighted one is.
+A number is shown only where the ratios of the list down to each slot pass all conditions
+(training/off_policy/overlap.py), and an estimator that rests on other ratios only where those do too: IIPS alone
+would stand on an assumption instead of the log. A reward is judged only where it varies: an interval of no width
+around a constant would be a promise that the log cannot keep. The direct method has no weights; it is shown
+beside the others, without an interval.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from training.off_policy.weights import RATIOS, WEIGHTS, Ratio, shown_for
 
 MAX_SLICES = 200
 NOT_ENOUGH = "not enough overlap"
+DECIDING: Ratio = "prefix"
 
 
 @dataclass(frozen=True)
@@ -153,26 +156,25 @@ def _reward(
     logged = _logged(slates, reward, config)
     if _constant(slates, reward):
         value = float(slates.rewards[reward].flat[0]) if len(slates) else None
-        why = Refusal("reward_varies", value, "a reward that is not the same everywhere")
-        return RewardReport(logged, {}, {}, [why])
+        varies = Refusal("reward_varies", value, "a reward that is not the same everywhere")
+        return RewardReport(logged, {}, {}, [varies])
     not_shown = {name: why for name in shown_for(slates.slots) if (why := _why_not(name, overlap, model))}
     names = [name for name in shown_for(slates.slots) if name not in not_shown]
-    if not any(WEIGHTS[name].ratio for name in names):
-        refusals = [refusal for found in overlap.values() for refusal in found.refusals]
-        return RewardReport(logged, {}, not_shown, list(dict.fromkeys(refusals)))
+    if not names:
+        return RewardReport(logged, {}, not_shown, overlap[DECIDING].refusals)
     estimates = {name: estimate(name, slates, reward, model) for name in names}
     return RewardReport(logged, spread(estimates, slates.users, config.seed, draws, config.level), not_shown, [])
 
 
 def _why_not(name: str, overlap: Mapping[Ratio, Overlap], model: Predicted | None) -> str | None:
     """Why an estimator may not be shown; None where it may."""
-    ratio = WEIGHTS[name].ratio
-    if ratio is None:
-        return ALONE_UNKNOWN if model is None or model.direct is None else None
-    found = overlap.get(ratio)
-    if found is None:
+    ratio = WEIGHTS[name].ratio or DECIDING
+    if ratio not in overlap or (WEIGHTS[name].ratio is None and (model is None or model.direct is None)):
         return ALONE_UNKNOWN
-    return None if found.enough else f"{NOT_ENOUGH}: {', '.join(refusal.condition for refusal in found.refusals)}"
+    failed = next((overlap[each] for each in (DECIDING, ratio) if not overlap[each].enough), None)
+    if failed is None:
+        return None
+    return f"{NOT_ENOUGH}: {', '.join(refusal.condition for refusal in failed.refusals)}"
 
 
 def _logged(slates: Slates, reward: str, config: JudgeConfig) -> Shown | None:

@@ -20,6 +20,8 @@ MAX_MEAN_ERRORS = 4.0
 MIN_EFFECTIVE = 200.0
 MAX_SHARE = 0.05
 MIN_USERS = 2
+TOO_LARGE = 1e290
+"""The sum of such weights would be no number."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -42,7 +44,7 @@ class Overlap(msgspec.Struct, frozen=True):
         mean_weight, mean_weight_se: 1 is expected; clustered by user.
         effective_sample_size: (Σw)² / Σw².
         largest_weight, largest_share: the largest w, and its share of Σw.
-        overflowed: weights that are no finite number.
+        overflowed: weights of TOO_LARGE or more, or no number at all.
     """
 
     slates: int
@@ -64,7 +66,7 @@ class Overlap(msgspec.Struct, frozen=True):
 def overlap_of(w: Floats, users: NDArray[Any]) -> Overlap:
     """The conditions for weights w [slates, slots]."""
     people = len(np.unique(users))
-    overflowed = int(np.count_nonzero(~np.isfinite(w)))
+    overflowed = int(np.count_nonzero(~(w < TOO_LARGE)))
     if not len(w) or overflowed:
         return _no_figures(w, people, overflowed)
     means = w.mean(axis=0)
@@ -109,6 +111,9 @@ def _refusals(found: Overlap) -> list[Refusal]:
             Refusal("effective_sample_size", found.effective_sample_size, f"at least {MIN_EFFECTIVE:g}"),
         ),
         (found.largest_share <= MAX_SHARE, Refusal("largest_weight", found.largest_share, f"at most {MAX_SHARE:g}")),
-        (found.users >= MIN_USERS, Refusal("users", float(found.users), f"at least {MIN_USERS}: intervals are by user")),
+        (
+            found.users >= MIN_USERS,
+            Refusal("users", float(found.users), f"at least {MIN_USERS}: intervals are by user"),
+        ),
     )
     return [refusal for holds, refusal in checks if not holds]

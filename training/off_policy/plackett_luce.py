@@ -20,7 +20,7 @@ _RIGHT = 4.5
 
 
 def given_above(scores: Floats, shown: Sequence[int], greedy: Sequence[int], exploration: Exploration) -> Floats:
-    """P(item in this slot | the items shown above it) [slots, items].
+    """P(item in this slot | the items shown above it) [slots, items]; 0 below a list that is never shown.
 
     Args:
         scores: [items].

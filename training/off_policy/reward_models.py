@@ -1,4 +1,4 @@
-"""Models of a slot's reward: ridge regression, and LightGBM's trees. One table, each a function from rows to a predictor."""
+"""Models of a slot's reward in one table: ridge regression, and LightGBM's trees."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class World:
     @property
     def slots(self) -> int:
         """Length of the lists."""
-        return self.rates.shape[2]
+        return int(self.rates.shape[2])
 
     def truth(self) -> float:
         """Reward per visit under the target: over all contexts, which are as likely, and all lists."""
@@ -72,7 +72,7 @@ class Visits:
     @property
     def cells(self) -> int:
         """Numbers per slate of `pool`."""
-        return self.given[0].size * (CONTEXTS + ACTIONS + self.slates.slots)
+        return int(self.given[0].size) * (CONTEXTS + ACTIONS + self.slates.slots)
 
     def shown_inputs(self, rows: NDArray[np.int64]) -> Floats:
         """One column per context, action and slot [rows, slots, columns]."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -43,7 +43,7 @@ class Slates:
     @property
     def slots(self) -> int:
         """Of the longest slate."""
-        return self.logged.shape[1]
+        return int(self.logged.shape[1])
 
     @cached_property
     def prefix(self) -> Floats:
@@ -69,6 +69,12 @@ class Slates:
 
     def pick(self, rows: NDArray[Any]) -> Slates:
         """Only these rows: a mask or row numbers."""
-        arrays = {name.name: getattr(self, name.name) for name in fields(self) if name.name != "rewards"}
-        kept = {name: None if array is None else array[rows] for name, array in arrays.items()}
-        return replace(self, **kept, rewards={name: array[rows] for name, array in self.rewards.items()})
+        return Slates(
+            self.users[rows],
+            self.logged[rows],
+            self.target[rows],
+            self.shown[rows],
+            {name: array[rows] for name, array in self.rewards.items()},
+            None if self.logged_alone is None else self.logged_alone[rows],
+            None if self.target_alone is None else self.target_alone[rows],
+        )

@@ -40,7 +40,9 @@ def spread(
     estimates: Mapping[str, Estimate], users: NDArray[Any], seed: int = 0, draws: int = 1000, level: float = 0.95
 ) -> dict[str, Shown]:
     """All estimates of the same slates with their intervals; the bootstrap draws the same users for each."""
-    bounds = _bootstrap({name: found for name, found in estimates.items() if _has_weights(name)}, users, seed, draws, level)
+    bounds = _bootstrap(
+        {name: found for name, found in estimates.items() if _has_weights(name)}, users, seed, draws, level
+    )
     z = float(ndtri((1.0 + level) / 2.0))
     return {name: _shown(name, found, users, z, bounds.get(name)) for name, found in estimates.items()}
 
@@ -49,9 +51,7 @@ def _has_weights(name: str) -> bool:
     return WEIGHTS[name].ratio is not None
 
 
-def _shown(
-    name: str, found: Estimate, users: NDArray[Any], z: float, bounds: tuple[float, float] | None
-) -> Shown:
+def _shown(name: str, found: Estimate, users: NDArray[Any], z: float, bounds: tuple[float, float] | None) -> Shown:
     if not _has_weights(name):
         return Shown(found.value, None, None, None, None)
     se = clustered_se(found.influence, users, small=not WEIGHTS[name].normalised)

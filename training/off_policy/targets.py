@@ -8,23 +8,20 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from features.catalogue import Catalogue
 from features.events import Event, RankingEvent
 from features.known import Moment
 from features.priors import prior_of
-from features.scored import reached_draw, scored_set
+from features.scored import reached_draw
 from ranker.greedy import greedy_order
-from ranker.light_model import LightModel
 from ranker.propensity import Exploration
-from ranker.types import Candidates, RankRequest, Ranking
+from ranker.types import Candidates, Ranking, RankRequest
 from training.labels import Pair
 from training.off_policy.errors import OffPolicyError
 from training.off_policy.offers import Offer
 from training.off_policy.plackett_luce import given_above, in_slots
 from training.off_policy.slates import Floats
-from training.queries import moment_of
-from training.replay import Decision
 
 
 @dataclass(frozen=True)
@@ -55,11 +52,11 @@ class Target(Protocol):
         """Whether it needs to know what was known at the time."""
         ...
 
-    def chances(self, offer: Offer, decision: Decision | None, catalogue: Catalogue | None) -> Chances:
+    def chances(self, offer: Offer, moment: Moment | None, /) -> Chances:
         """What it would do.
 
         Args:
-            decision, catalogue: of the replay; None for a target that does not replay.
+            moment: what was known, with all that was scored as candidates; None for a target that does not replay.
         """
         ...
 
@@ -71,7 +68,7 @@ class Uniform:
     name: str = "uniform"
     replays: bool = False
 
-    def chances(self, offer: Offer, decision: Decision | None, catalogue: Catalogue | None) -> Chances:
+    def chances(self, offer: Offer, _moment: Moment | None = None, /) -> Chances:
         """1 / what is left, given the list above; 1 / pool otherwise."""
         size, slots = len(offer.pool), len(offer.shown)
         given = np.zeros((slots, size))
@@ -94,7 +91,7 @@ class Empirical:
     name: str = "empirical"
     replays: bool = False
 
-    def chances(self, offer: Offer, decision: Decision | None, catalogue: Catalogue | None) -> Chances:
+    def chances(self, offer: Offer, _moment: Moment | None = None, /) -> Chances:
         """The shares over the candidates that are left, made to sum to 1; 0 everywhere where none was ever shown."""
         slots = len(offer.shown)
         given = np.zeros((slots, len(offer.pool)))
@@ -128,20 +125,26 @@ def empirical_of(events: Iterable[Event], name: str) -> Empirical:
     return Empirical(shares, name)
 
 
+class Scoring(Protocol):
+    """A light model, as far as it is needed here."""
+
+    def score(self, moment: Moment) -> tuple[NDArray[np.float32], Floats]:
+        """Vectors [candidates, columns] and scores [candidates]."""
+        ...
+
+
 @dataclass(frozen=True)
 class Version:
     """A version's light model behind the service's own draw: greedy, or mixed with Plackett–Luce."""
 
-    model: LightModel
+    model: Scoring
     exploration: Exploration
     name: str
     replays: bool = True
 
-    def chances(self, offer: Offer, decision: Decision | None, catalogue: Catalogue | None) -> Chances:
+    def chances(self, offer: Offer, moment: Moment | None = None, /) -> Chances:
         """All that was scored is scored again, beside what it was scored with; the draw is over the offer's pool."""
-        assert decision is not None and catalogue is not None, "it replays"
-        scored = scored_set(offer.event) or []
-        moment = moment_of(decision, [(action, target) for action, target, _ in scored], catalogue)
+        assert moment is not None, "it replays"
         _, scores = self.model.score(moment)
         rows = np.flatnonzero(reached_draw(offer.event))[list(offer.kept)]
         priors = np.asarray(prior_of(moment), np.float64)[rows]
@@ -156,9 +159,7 @@ def drawn(offer: Offer, scores: Floats, priors: Floats, moment: Moment, explorat
     return Chances(*chances_of(offer, scores, greedy, exploration), scores)
 
 
-def chances_of(
-    offer: Offer, scores: Floats, greedy: Sequence[int], exploration: Exploration
-) -> tuple[Floats, Floats]:
+def chances_of(offer: Offer, scores: Floats, greedy: Sequence[int], exploration: Exploration) -> tuple[Floats, Floats]:
     """Of the draw over these scores [pool]: given the list above, and each slot alone, both [slots, pool]."""
     slots = len(offer.shown)
     alone = in_slots(scores, offer.position + slots - 1, greedy, exploration)[offer.position - 1 :]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from features.events import Context
 from features.tokens import Terms
 from ranker.inference.page_hash import window_start
+from ranker.second.ablation import ablate_candidates, ablate_events, ablate_history, ablate_request
 from ranker.second.config import Sizes, TrainSecond
 from ranker.second.happenings import OFFERED, Happening, context_terms, kind_of
 from ranker.second.tokens import (
@@ -116,25 +117,46 @@ def make_windows(gathered: Gathered, plain: Scores, hint: Scores, encoding: Enco
     return sorted(windows, key=lambda window: window.last_s)
 
 
+@dataclass(frozen=True)
+class _Told:
+    """A history as it is encoded.
+
+    Args:
+        seen: [happenings + 1] of the first so many, how many are encoded.
+    """
+
+    kept: list[Happening]
+    seen: NDArray[np.int64]
+
+
+def _told(history: list[Happening], without: frozenset[str]) -> _Told:
+    kept = ablate_history(history, without)
+    if len(kept) == len(history):
+        return _Told(kept, np.arange(len(history) + 1))
+    counts = np.array([0, *(bool(ablate_history([each], without)) for each in history)], np.int64)
+    return _Told(kept, np.cumsum(counts))
+
+
 def _cut(
     history: list[Happening], asked: list[Asked], gathered: Gathered, plain: Scores, hint: Scores, encoding: Encoding
 ) -> Iterator[Window]:
-    tokens = encode_events(history, None, encoding.vocabulary, encoding.sizes)
-    following = next_actions(history, tokens)
+    told = _told(history, encoding.without)
+    tokens = encode_events(told.kept, None, encoding.vocabulary, encoding.sizes)
+    following = next_actions(told.kept, tokens)
+    tokens = ablate_events(tokens, encoding.without)
     longest = encoding.sizes.window
     by_start: dict[int, list[Asked]] = defaultdict(list)
     for each in asked:
-        by_start[window_start(each.seen, longest)].append(each)
-    starts = {window_start(count, longest) for count in range(1, len(history) + 1)} | by_start.keys()
+        by_start[window_start(int(told.seen[each.seen]), longest)].append(each)
+    starts = {window_start(count, longest) for count in range(1, len(told.kept) + 1)} | by_start.keys()
     for start in sorted(starts):
-        end = min(len(history), start + longest)
-        questions = tuple(
-            _question(each, start, gathered, plain, hint, encoding) for each in by_start.get(start, ())
-        )  # fmt: skip
+        end = min(len(told.kept), start + longest)
+        here = by_start.get(start, [])
+        questions = tuple(_question(each, told, start, gathered, plain, hint, encoding) for each in here)
         part = tokens[start:end].copy()
         part["fresh"][:1] = 1
         fits = np.array([window_start(place + 1, longest) == start for place in range(start, end)], np.bool_)
-        times = [history[end - 1].time_s if end > start else 0.0, *(each.now_s for each in by_start.get(start, ()))]
+        times = [told.kept[end - 1].time_s if end > start else 0.0, *(each.now_s for each in here)]
         yield Window(part, np.where(fits, following[start:end], 0), questions, max(times))
 
 
@@ -153,34 +175,28 @@ def next_actions(history: Sequence[Happening], tokens: EventTokens) -> NDArray[n
 
 
 def _question(
-    asked: Asked, start: int, gathered: Gathered, plain: Scores, hint: Scores, encoding: Encoding
+    asked: Asked, told: _Told, start: int, gathered: Gathered, plain: Scores, hint: Scores, encoding: Encoding
 ) -> Question:
     examples = gathered.examples
     assert examples is not None, "gather_second sets it"
-    forms: list[Form | None] = []
-    for row, vectors, scores, text in (
-        (asked.row, examples.vectors, plain, None),
-        (asked.hint_row, examples.hint_vectors, hint, asked.hint),
-    ):
-        if row < 0 or row >= len(scores):
-            forms.append(None)
-            continue
-        context = asked.context if text is None else msgspec.structs.replace(asked.context, text=text)
-        features = vectors.features[row]
-        forms.append(
-            Form(
-                _request(asked, context, encoding),
-                encode_candidates(asked.actions, asked.targets, features, scores[row], encoding.vocabulary),
-            )
-        )
-    assert forms[0] is not None, "every request has plain vectors"
-    return Question(
-        asked.now_s, asked.seen - start, forms[0], forms[1], asked.outcomes, asked.offered, asked.gains
-    )  # fmt: skip
+    seen = int(told.seen[asked.seen])
+    last = told.kept[seen - 1] if seen else None
+    first = _form(asked, asked.context, last, examples.vectors.features[asked.row], plain[asked.row], encoding)
+    second = None
+    if 0 <= asked.hint_row < len(hint):
+        context = msgspec.structs.replace(asked.context, text=asked.hint)
+        features = examples.hint_vectors.features[asked.hint_row]
+        second = _form(asked, context, last, features, hint[asked.hint_row], encoding)
+    return Question(asked.now_s, seen - start, first, second, asked.outcomes, asked.offered, asked.gains)
 
 
-def _request(asked: Asked, context: Context, encoding: Encoding) -> RequestToken:
-    last = asked.history[asked.seen - 1] if asked.seen else None
-    return encode_request(
-        asked.now_s, asked.user, asked.session, context, last, encoding.vocabulary, encoding.sizes
+def _form(
+    asked: Asked, context: Context, last: Happening | None, features: NDArray[np.float32],
+    light: NDArray[np.float32], encoding: Encoding,
+) -> Form:  # fmt: skip
+    vocabulary, without = encoding.vocabulary, encoding.without
+    request = encode_request(
+        asked.now_s, asked.user, asked.session, context, last, vocabulary, encoding.sizes
     )  # fmt: skip
+    candidates = encode_candidates(asked.actions, asked.targets, features, light, vocabulary)
+    return Form(ablate_request(request, without), ablate_candidates(candidates, without))

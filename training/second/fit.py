@@ -88,7 +88,7 @@ class State:
     epoch: int = 0
     batch: int = 0
     step: int = 0
-    best: float = -math.inf
+    best: float = -1.0
     best_epoch: int = -1
     stale: int = 0
     history: list[dict[str, float]] = field(default_factory=list)

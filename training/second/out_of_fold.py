@@ -6,7 +6,6 @@ The second stage must learn how far a light score can be trusted; one that saw i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import lightgbm
@@ -35,19 +34,19 @@ def light_out_of_fold(
     fill_text(vectors, scores, text.actions)
     folds = np.array([terms.folds[row] for row in vectors.term_rows])
     found: Scores = [np.zeros(0, np.float32)] * len(folds)
-    quiet = replace(unbiased) if isinstance(unbiased, Unbiased) else unbiased
     for number, fold in enumerate(np.unique(folds)):
         held, rest = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
         if not len(rest):
             raise TrainingError("all queries belong to one session or user: nothing is left to score them by")
-        trees = fit_trees(_some(vectors, rest), config.trees, quiet, lambda *_: None)
+        trees = fit_trees(_some(vectors, rest), config.trees, unbiased, lambda *_: None)
         _score(trees, vectors, held, found)
         progress("light, out of fold", number + 1, len(np.unique(folds)))
     return found
 
 
 def _score(trees: lightgbm.Booster, vectors: VectorRows, rows: NDArray[np.int64], found: Scores) -> None:
-    joined = np.asarray(trees.predict(np.concatenate([vectors.features[row] for row in rows])), np.float32)
+    packed = np.concatenate([vectors.features[row] for row in rows])
+    joined = np.asarray(trees.predict(packed, num_threads=1), np.float32)
     ends = np.cumsum([len(vectors.features[row]) for row in rows])
     for row, scores in zip(rows.tolist(), np.split(joined, ends[:-1]), strict=True):
         found[row] = scores

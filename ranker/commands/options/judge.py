@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+from ranker.commands.options.last_item import add_evaluate_protocol
 from ranker.commands.options.parsing import add_command, date, reports
 
 
@@ -20,19 +21,25 @@ def add_evaluate(commands: Any) -> None:
     )
     evaluate = add_command(commands, "evaluate", text, "evaluate")
     evaluate.add_argument("--log", type=Path, required=True, metavar="LOGDIR")
-    evaluate.add_argument("--models", type=Path, metavar="MODELS", help="needed, but for --off-policy without a version")
+    evaluate.add_argument(
+        "--models", type=Path, metavar="MODELS", help="needed, but for --off-policy without a version"
+    )
     date(evaluate, "--since", "judge from DATE on; default: where the version's data ends")
     evaluate.add_argument("--hint", action="store_true", help="what users typed becomes the context's text")
     evaluate.add_argument("--version", metavar="V", help="default: the newest")
     _add_off_policy(evaluate)
+    add_evaluate_protocol(evaluate)
     reports(evaluate)
 
 
 def _add_off_policy(evaluate: ArgumentParser) -> None:
     group = evaluate.add_argument_group("off-policy")
-    group.add_argument("--off-policy", action="store_const", dest="module", const="off_policy", help="estimate a target")
+    group.add_argument(
+        "--off-policy", action="store_const", dest="module", const="off_policy", help="estimate a target"
+    )
     group.add_argument("--target", metavar="TARGET", help="uniform, a version, or empirical:LOGDIR (what it showed)")
     group.add_argument("--config", type=Path, metavar="FILE", help="as configs/serve.yaml: epsilon and temperature")
+    group.add_argument("--train-config", type=Path, metavar="FILE", help="as configs/train.yaml: gains and windows")
     group.add_argument("--reward-model", choices=("ridge", "trees"), default="ridge", help="of DM and DR")
 
 

@@ -14,7 +14,12 @@ def add_importing(commands: Any) -> None:
     """Adds `nextaction import`."""
     importing = add_command(commands, "import", "Turn foreign records into a new log.", "importing")
     importing.add_argument("--format", choices=FORMATS, required=True, help="what SRC is")
-    importing.add_argument("source", type=Path, metavar="SRC", help="a file, plain or gzip; jsonl takes a folder too, open-bandit one campaign's")
+    importing.add_argument(
+        "source",
+        type=Path,
+        metavar="SRC",
+        help="a file, plain or gzip; jsonl takes a folder too, open-bandit one campaign's",
+    )
     importing.add_argument("--to", type=Path, required=True, metavar="LOGDIR", help="must not exist, or be empty")
     reports(importing)
 

@@ -36,6 +36,7 @@ def add_serve(commands: Any) -> None:
     serve.add_argument("--models", type=Path, metavar="MODELS", help="the registry; priors rank where it is empty")
     serve.add_argument("--store", metavar="URL", help="redis://, rediss:// or unix://; default: an embedded server")
     serve.add_argument("--actions", type=Path, metavar="FILE", help="catalogue for a log that has none")
+    serve.add_argument("--workers", type=count, metavar="N", help="processes that answer (default 1)")
     serve.add_argument("--until-stdin-ends", action="store_true", help=SUPPRESS)
     serve.add_argument("--bench", action="store_true", help=SUPPRESS)
     reports(serve, "one JSON line on stdout once it is ready")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ranker.commands.options.parsing import add_command, date, reports, share
+from ranker.commands.options.second import add_second
 
 
 def add_train(commands: Any) -> None:
@@ -30,6 +31,7 @@ def add_train(commands: Any) -> None:
     light.add_argument("--activate", action="store_true", help="make it the active version")
     light.add_argument("--config", type=Path, metavar="FILE", help="as configs/train.yaml")
     reports(light)
+    add_second(jobs)
     safety = add_command(jobs, "safety", "Learn the text scorer of the safety stage from labelled texts.")
     safety.add_argument("--labelled", type=Path, required=True, metavar="FILE", help='{"text": …, "unsafe": …} a line')
     safety.add_argument("--models", type=Path, metavar="MODELS", help="put it where the service finds it")

@@ -109,6 +109,26 @@ def test_one_stall_of_the_machine_does_not_speak_for_the_rest() -> None:
     assert cost.predict(16) < 24.0
 
 
+def test_a_few_stalls_in_a_hundred_do_not_make_all_traffic_allow_for_them() -> None:
+    draw = random.Random(3)
+    cost = learned([(16, 20.0 + 50.0 * (draw.random() < 0.04)) for _ in range(300)])
+    assert cost.predict(16) < 24.0
+
+
+def test_what_a_cost_itself_varies_by_is_allowed_for() -> None:
+    draw = random.Random(4)
+    cost = learned([(16, 20.0 + (5.0 if draw.random() < 0.2 else 0.0)) for _ in range(300)])
+    assert cost.predict(16) >= 25.0
+
+
+def test_two_slow_batches_in_a_row_may_be_a_stall_and_eight_are_none() -> None:
+    cost = learned([(16, 20.0)] * 32)
+    for now in range(8):
+        cost.observe(16, 60.0, now)
+        assert now >= 2 or cost.predict(16) < 24.0
+    assert cost.predict(16) >= 50.0
+
+
 def test_a_device_that_became_slower_is_believed_within_a_few_batches() -> None:
     cost = learned([(n, 5.0) for n in (1, 16, 4, 8) * 4])
     for now in range(8):

@@ -171,7 +171,8 @@ def test_shadow_fills_what_is_left_and_costs_the_others_no_deadline() -> None:
 
 @pytest.mark.parametrize(("busy_per_s", "least"), [(300.0, 0.95), (1600.0, 0.01)], ids=["busy", "overloaded"])
 def test_a_rarely_used_model_is_served_beside_a_busy_one(busy_per_s: float, least: float) -> None:
-    # Under overload a request that needs a batch of its own is the first to be refused: it costs sixteen others.
+    # Under overload a request that needs a batch of its own is the first to be refused, since it would end last: the next
+    # test has what one more of them would cost, and how an operator says that they are worth it.
     made = twenty_by_sixteen()
     made.seed_cost("x@1", fixed_ms=20.0, per_token_ms=0.0)
     requests = chain(
@@ -183,6 +184,37 @@ def test_a_rarely_used_model_is_served_beside_a_busy_one(busy_per_s: float, leas
     assert answered >= least * sum(name.startswith("x") for name in outcome.offered)
     assert answered > 0
     assert outcome.late() == 0
+
+
+@pytest.mark.parametrize("priority", ["normal", "premium"])
+def test_a_request_for_a_rare_model_costs_a_batch_of_others_and_is_served_first_if_it_is_said_to_be_worth_it(
+    priority: str,
+) -> None:
+    made = twenty_by_sixteen()
+    made.seed_cost("x@1", fixed_ms=20.0, per_token_ms=0.0)
+    requests = chain(
+        poisson(1600.0, 0.0, 3000.0, seed=7, budget_ms=120.0, name="a"),
+        poisson(15.0, 0.0, 3000.0, seed=8, budget_ms=120.0, model_key="x@1", name="x", priority=priority),
+    )
+    outcome = play(made, requests, affine(20.0))
+    rare = sum(name.startswith("x") for name in outcome.ended)
+    its_batches = sum(batch.model_key == "x@1" for _, _, batch in outcome.batches)
+    places = FULL_PER_S * outcome.batches[-1][1] / 1000.0
+    assert len(outcome.ended) - rare == pytest.approx(places - 16 * its_batches, rel=0.05), "it takes sixteen places"
+    if priority == "premium":
+        assert rare == sum(name.startswith("x") for name in outcome.offered)
+
+
+def test_stalls_of_the_machine_cost_their_own_batches_and_few_others() -> None:
+    draw, took = random.Random(11), list[float]()
+
+    def stalls(batch: Batch) -> float:
+        took.append(20.1 + draw.expovariate(4.0) + (draw.uniform(5.0, 60.0) if draw.random() < 0.03 else 0.0))
+        return took[-1]
+
+    outcome = play(twenty_by_sixteen(max_batch_tokens=16), poisson(2 * FULL_PER_S, 0.0, 8000.0, seed=12), stalls)
+    best = 16.0 * 8000.0 / (sum(took) / len(took))
+    assert outcome.in_time() >= 0.94 * best, "3 in 100 are stalls, and end late themselves"
 
 
 def test_a_device_that_slows_down_for_a_while_is_followed_and_forgiven() -> None:

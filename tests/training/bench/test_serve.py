@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from training.bench.features import FeaturesPlan, bench_features
-from training.bench.figures import growth, latencies, percentile, ratio, spread
+from training.bench.figures import growth, latencies, middle, percentile, ratio, spread
 from training.bench.grow import Reach
 from training.bench.load import Report
 from training.bench.material import Size
@@ -33,8 +33,9 @@ def test_one_run_gives_costs_latencies_overload_and_growth(tmp_path: Path) -> No
     assert {"context", "light", "explore", "total"} <= set(report["stages_us"])
     (load,) = report["loads"]
     assert load["rank"]["statuses"].get("200", 0) > 0 and load["echo"]["lost"] == load["rank"]["lost"] == 0
-    assert report["overload"]["overloaded"]["rate"] == pytest.approx(4 * load["rank"]["rate"], rel=1e-3)
-    assert report["overload"]["goodput_of_peak"]["median"] > 0.0
+    over = report["overload"]
+    assert over["overloaded"]["rate"] == pytest.approx(2 * over["saturation"], rel=1e-3)
+    assert over["goodput_of_peak"]["median"] > 0.0 and set(over["goodput"]) == {"0.9", "1", "1.1", "2"}
     assert set(report["growth"]) == {"candidates", "history", "users", "catalogue"}
     assert [n for n, _ in report["growth"]["candidates"]["points"]] == [10, 30]
     assert "<polyline" in growth_svg(report["growth"])
@@ -59,6 +60,16 @@ def test_percentiles_are_values_that_were_there() -> None:
 
 def test_a_ratio_is_taken_round_by_round() -> None:
     assert ratio([2.0, 9.0, 4.0], [1.0, 3.0, 4.0]) == spread([2.0, 3.0, 1.0])
+
+
+def test_the_middle_of_rounds_has_the_median_of_figures_and_the_sum_of_counts() -> None:
+    rounds = [
+        latencies(Report(latencies_s=[took_s] * 2, statuses={"200": 2, "503": refused}), 2.0, 1.0, 100.0)
+        for took_s, refused in ((0.001, 0), (0.004, 5), (0.002, 1))
+    ]
+    found = middle(rounds)
+    assert (found.p50_ms, found.p99_ms, found.goodput, found.lost) == (2.0, 2.0, 2.0, 0)
+    assert found.statuses == {"200": 6, "503": 6}
 
 
 def test_goodput_is_what_came_in_time_and_what_is_lost_is_said() -> None:

@@ -1,0 +1,140 @@
+"""`nextaction train second`: a second stage over a version's light stage, published with it as a new version."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from features.registry import FINGERPRINT
+from ranker.commands.errors import CommandError
+from ranker.light_model import PLAIN, trees_file
+from ranker.release.registry import Manifest, Registry
+from ranker.terminal import Steps, plain, print_json, stdout, warn
+
+if TYPE_CHECKING:
+    from ranker.second.config import SecondConfig
+    from training.second.fit import Report
+
+CHECKPOINT = ".second-training"
+"""In the registry's folder: no version can be called so."""
+
+
+def run(args: Namespace) -> int:
+    """Trains and publishes."""
+    from training.second.job import Request, train_second
+    from training.second.publish import publish_second
+
+    registry = Registry(args.models)
+    light = _over(registry, args.over, args.models)
+    config = _config(args)
+    checkpoint = args.models / CHECKPOINT
+    if args.anew:
+        checkpoint.unlink(missing_ok=True)
+    request = Request(
+        args.log, light, _until_s(args, light), config, args.hint, args.device, frozenset(args.ablate), checkpoint
+    )
+    started_s = time.monotonic()
+    with Steps() as steps:
+        trained = train_second(request, steps, Told(steps))
+        manifest = publish_second(registry, light, trained)
+        checkpoint.unlink(missing_ok=True)
+    if args.activate or (registry.active() is None and not args.ablate):
+        registry.activate(manifest.version)
+    _report(args, manifest, registry.active(), trained.resumed, time.monotonic() - started_s)
+    return 0
+
+
+class Told:
+    """Progress of a fit: a bar of batches, and a line an epoch.
+
+    Args:
+        every: batches between two looks at the bar.
+    """
+
+    def __init__(self, steps: Steps, every: int = 5) -> None:
+        self._steps, self._every = steps, every
+
+    def __call__(self, report: Report) -> None:
+        """Hears of a batch."""
+        done = (report.epoch - 1) * report.batches + report.batch
+        if report.batch == report.batches or report.batch % self._every == 0:
+            self._steps("second", done, report.epochs * report.batches)
+        if report.batch == report.batches:
+            self._steps.say(
+                f"epoch {report.epoch} of at most {report.epochs}: loss {report.loss:.4f}, "
+                f"{report.tokens_s:,.0f} tokens/s, {report.left_s:.0f} s left at most"
+            )
+
+
+def _over(registry: Registry, named: str | None, folder: Path) -> Manifest:
+    """The version whose light stage is trained over."""
+    if registry.folder.exists() and not registry.folder.is_dir():
+        raise CommandError(f"{registry.folder} is not a folder")
+    versions = [named] if named is not None else [each for each in reversed(registry.versions()) if each.isdecimal()]
+    for version in versions:
+        manifest = registry.manifest(version)
+        if trees_file(PLAIN) not in manifest.files:
+            continue
+        if manifest.schema == FINGERPRINT:
+            return manifest
+        if named is not None:
+            wanted = f"not this program's {FINGERPRINT}"
+            raise CommandError(f"version {named} was made for schema {manifest.schema}, {wanted}")
+    which = f"version {named}" if named is not None else "no version"
+    raise CommandError(f"{which} in {folder} has a light stage of this schema: `nextaction train light` makes one")
+
+
+def _config(args: Namespace) -> SecondConfig:
+    from ranker.second.config import SecondConfig, load_second
+
+    config = load_second(args.config)
+    given = {name: getattr(args, name, None) for name in ("seed", "epochs", "threads")}
+    tree = msgspec.to_builtins(config)
+    tree["training"] |= {name: value for name, value in given.items() if value is not None}
+    try:
+        return msgspec.convert(tree, SecondConfig)
+    except msgspec.ValidationError as error:
+        raise CommandError(f"{error} (given: {given})") from error
+
+
+def _until_s(args: Namespace, light: Manifest) -> float | None:
+    """Where what is learned from ends: not beyond what the light stage has seen, unless asked for."""
+    ends_s = None if light.data.until is None else datetime.fromisoformat(light.data.until).timestamp()
+    until_s: float | None = args.until if args.until is not None else ends_s
+    if until_s is not None and ends_s is not None and until_s < ends_s:
+        warn(f"light {light.version} learned from what came before {light.data.until}, which is later than --until")
+    return until_s
+
+
+def _report(args: Namespace, manifest: Manifest, active: str | None, resumed: bool, seconds: float) -> None:
+    assert manifest.second is not None, "it was published with one"
+    found: dict[str, Any] = {
+        "version": manifest.version,
+        "active": active,
+        "over": manifest.second.light,
+        "schema": manifest.schema,
+        "metrics": manifest.metrics,
+        "second": msgspec.to_builtins(manifest.second),
+        "extra": manifest.extra["second"],
+        "files": msgspec.to_builtins(manifest.files),
+        "resumed": resumed,
+        "seconds": round(seconds, 3),
+    }
+    if args.json:
+        print_json(found)
+        return
+    console, extra = stdout(), manifest.extra["second"]
+    state = "is active" if active == manifest.version else f"is not active: {active} is"
+    console.print(plain(f"version {manifest.version} in {args.models}, over light {manifest.second.light}, {state}"))
+    console.print(
+        plain(f"{extra['parameters']:,} parameters, best after epoch {extra['best_epoch']} of {extra['epochs']}, "
+              f"padding {extra['padding']:.1%}")
+    )  # fmt: skip
+    for name, value in manifest.metrics.items():
+        console.print(plain(f"{name}: {value:.4f}"))
+    console.print(f"{seconds:.1f} s")

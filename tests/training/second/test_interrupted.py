@@ -1,0 +1,133 @@
+"""What ends a training or an export early: kill -9, a full disk, another trainer at the same time."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ranker.release import registry as registry_module
+from ranker.release.errors import RegistryError
+from ranker.release.registry import Manifest, Registry
+from ranker.second.config import SecondConfig
+from ranker.second.weights import to_files
+from tests.ranker.second.made import KNOWN, model
+from tests.training.second.made import sequence_log
+from tests.training.second.test_train_second import LIGHT
+from training.errors import TrainingError
+from training.light import train_light
+from training.publish import publish
+from training.second.job import TrainedSecond
+from training.second.publish import publish_second
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log and a registry with a light version."""
+    made = tmp_path_factory.mktemp("interrupted")
+    logdir = sequence_log(made, users=12, steps=6)
+    publish(Registry(made / "models"), train_light(logdir, config=LIGHT), LIGHT)
+    return made
+
+
+def started(folder: Path, checkpoint: str, out: str) -> subprocess.Popen[str]:
+    names = [str(folder / "log"), str(folder / "models"), checkpoint, str(folder / out)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.training.second.interrupted", *names],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def test_a_run_that_was_killed_and_taken_up_ends_with_the_weights_of_one_that_was_not(folder: Path) -> None:
+    checkpoint = str(folder / "checkpoint")
+    with started(folder, checkpoint, "killed") as process:
+        assert process.stdout is not None
+        for number, _ in enumerate(process.stdout):
+            if number == 3:
+                process.send_signal(signal.SIGKILL)
+                break
+    assert not (folder / "killed").exists()
+    assert Path(checkpoint).exists()
+    with started(folder, checkpoint, "resumed") as resumed:
+        told = resumed.communicate()[0].splitlines()
+    assert told[-1] == "resumed"
+    assert told[0] != "1 1"
+    with started(folder, "-", "whole") as whole:
+        assert whole.communicate()[0].splitlines()[-1] == "anew"
+    assert (folder / "resumed").read_bytes() == (folder / "whole").read_bytes()
+
+
+def test_a_checkpoint_of_something_else_is_not_taken_up_and_a_broken_one_is_named(tmp_path: Path) -> None:
+    from safetensors.torch import save
+    from torch import zeros
+
+    from training.second.checkpoint import load_checkpoint
+
+    path = tmp_path / "checkpoint"
+    path.write_bytes(b"not at all")
+    with pytest.raises(TrainingError, match="remove it to start anew"):
+        load_checkpoint(path, None, "x")  # type: ignore[arg-type]
+    path.write_bytes(save({"a": zeros(1)}))
+    with pytest.raises(TrainingError, match="remove it to start anew"):
+        load_checkpoint(path, None, "x")  # type: ignore[arg-type]
+    assert load_checkpoint(tmp_path / "none", None, "x") is False  # type: ignore[arg-type]
+
+
+def small() -> TrainedSecond:
+    files, entry = to_files(model().net, KNOWN, SecondConfig(), {"accept": True}, "1")
+    return TrainedSecond(files, entry, {"second_held_out_mrr": 0.5})
+
+
+def light_version(folder: Path) -> tuple[Registry, Manifest]:
+    registry = Registry(folder / "models")
+    return registry, registry.publish({"light-plain.txt": b"trees"}, schema="f00d")
+
+
+def export(folder: str, barrier: Any, found: Any) -> None:
+    registry = Registry(Path(folder) / "models")
+    barrier.wait()
+    found.put(publish_second(registry, registry.manifest("1"), small()).version)
+
+
+def test_two_trainers_that_export_at_once_get_different_versions(tmp_path: Path) -> None:
+    registry, _ = light_version(tmp_path)
+    spawn = multiprocessing.get_context("spawn")
+    barrier, found = spawn.Barrier(2), spawn.Queue()
+    workers = [spawn.Process(target=export, args=(str(tmp_path), barrier, found)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    versions = sorted(found.get(timeout=60) for _ in workers)
+    for worker in workers:
+        worker.join()
+    assert versions == ["2", "3"]
+    assert all(registry.verify(version) == [] for version in ("1", "2", "3"))
+
+
+def test_a_disk_that_is_full_during_the_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, light = light_version(tmp_path)
+    before = sorted(path.name for path in registry.folder.iterdir())
+    real, written = registry_module.write_new, 0
+
+    def full(path: Path, content: bytes) -> None:
+        nonlocal written
+        written += 1
+        if written == 3:
+            path.write_bytes(content[:10])
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        real(path, content)
+
+    monkeypatch.setattr(registry_module, "write_new", full)
+    with pytest.raises(RegistryError, match="No space left"):
+        publish_second(registry, light, small())
+    assert sorted(path.name for path in registry.folder.iterdir()) == before
+    monkeypatch.undo()
+    assert publish_second(registry, light, small()).version == "2"
