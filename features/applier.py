@@ -19,7 +19,8 @@ from pathlib import Path
 
 from features.applied import AppliedListener
 from features.applier_settings import ApplierCounts, ApplierSettings
-from features.batch import apply_event, packed_rows, ranking_keys, row_keys
+from features.batch import ranking_keys, row_keys
+from features.batch_commit import apply_batch, commit_of
 from features.errors import FeatureError, StoreError, StoreLost, UnreadableRow
 from features.held_store import HeldStore, back_off
 from features.label_config import OutcomeWindows
@@ -27,11 +28,12 @@ from features.lag import LagMeter
 from features.log import RecentLines
 from features.log_source import Batch, LogSource
 from features.outcomes import WINDOWS
+from features.pace import Pace
 from features.population import Population
 from features.rebuild import Progress, rebuild
 from features.state import RowSet, State
-from features.store import Commit, FeatureStore
-from features.store_marks import LAST, MARKS, is_filled_from, last_applied
+from features.store import FeatureStore
+from features.store_marks import MARKS, is_filled_from
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +82,7 @@ class Applier:
         self._settings = settings or ApplierSettings()
         self._recent = recent
         self._checked_s = 0.0
+        self._pace = Pace(self._settings)
         self._windows = windows
         self._at: _Position | None = None
         self._population = Population()
@@ -186,9 +189,11 @@ class Applier:
         if batch is None:
             return False
         rowset = await self._load(at, batch)
-        commit = _applied(at.state, batch, rowset)
+        cells = apply_batch(at.state, batch, rowset)
         # From here on the batch is in memory: only its commit is tried again.
         at.waiting = None
+        await asyncio.sleep(0)
+        commit = commit_of(at.state, batch, rowset, cells)
         at.held.keep(rowset.rows, rowset.changed)
         if self.listener is not None:
             self.listener.sealed(commit.applied, commit.cells)
@@ -212,7 +217,7 @@ class Applier:
             await asyncio.sleep(0.0 if behind else self._settings.pause_s)
             # Under load there is always something more: it gathers too, or each exchange would be for a few events.
             if behind < self._settings.batch_events:
-                await self._sleep(self._settings.gather_s)
+                await self._sleep(self._pace.gather_s)
             return
         await self._idle()
 
@@ -285,7 +290,8 @@ class Applier:
 
     def _next_batch(self, at: _Position) -> Batch | None:
         if at.waiting is None:
-            batch = at.source.read(self._settings.batch_events, self._written())
+            written = self._written()
+            batch = at.source.read(self._pace.next_batch(written - at.held.applied), written)
             if batch.offset == at.held.applied:
                 return None
             at.waiting = batch
@@ -308,13 +314,3 @@ class Applier:
         self.counts.last_error = str(error) or type(error).__name__
         _log.warning(message, self.counts.last_error, exc_info=error if trace else None)
         self._let_go()
-
-
-def _applied(state: State, batch: Batch, rowset: RowSet) -> Commit:
-    for offset, event in batch.events:
-        apply_event(state, offset, event, rowset)
-    cells = state.population.seal(batch.offset)
-    changed = packed_rows(rowset.changed)
-    if batch.events:
-        changed[LAST] = last_applied(*batch.events[-1], state.windows)
-    return Commit(batch.offset, changed, cells)

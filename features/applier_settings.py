@@ -8,9 +8,11 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class ApplierSettings:
     """Args:
-    batch_events: most events of a batch: applying them takes about 1 ms, in which no request runs.
+    batch_events: most events of a batch: applying them takes about .6 ms, in which no request runs.
+    catch_up_events: the same while several batches wait already.
     pause_s: wait after a batch that was not full, so that the next is worth its exchange.
-    gather_s: how much longer events that nobody waits for gather after it.
+    gather_s: how much longer events that nobody waits for gather after it, at most: under load just until a batch
+        is full, so that batches do not follow each other.
     poll_s: how often an idle applier looks for events that nobody told it of.
     check_s: how often an idle applier makes sure that the store is still what it was.
     back_off_s: first and longest wait after a failure.
@@ -18,7 +20,8 @@ class ApplierSettings:
     kept_rows: most rows of users and sessions that stay unpacked between batches.
     """
 
-    batch_events: int = 16
+    batch_events: int = 8
+    catch_up_events: int = 32
     pause_s: float = 0.005
     gather_s: float = 0.1
     poll_s: float = 0.05

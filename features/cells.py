@@ -51,10 +51,14 @@ class CounterTable:
         limit: most actions held; 0 is no limit.
     """
 
-    __slots__ = ("limit", "live", "names", "slots", "values")
+    __slots__ = ("limit", "live", "names", "revision", "slots", "values", "version")
 
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit
+        self.revision = 0
+        """Moves whenever an action gets a slot, or loses or changes its own."""
+        self.version = 0
+        """Moves whenever values do; what is live has not moved them yet."""
         self.live: dict[str, list[float]] = {}  # cells that change again and again; `flush` puts them in place
         self.slots: dict[str, int] = {}
         self.names: list[str] = []
@@ -83,8 +87,10 @@ class CounterTable:
 
     def flush(self) -> None:
         """Puts the open cells in place; what reads cells does so first."""
+        self.version += 1
+        values = self.values.data
         for action, cell in self.live.items():
-            _CELL.pack_into(self.values, self.slots[action] * CELL_BYTES, *cell)
+            _CELL.pack_into(values, self.slots[action] * CELL_BYTES, *cell)
         self.live.clear()
 
     def victim(self, action: str) -> str | None:
@@ -125,6 +131,7 @@ class CounterTable:
             self.flush()
         if cell is not None:
             slot = self._slot(action)
+            self.version += 1
             self.values[slot] = cell
         elif action in self.slots:
             self._remove(action)
@@ -168,6 +175,8 @@ class CounterTable:
         if slot == len(self.values) - 1:
             self.values = np.concatenate([self.values, np.zeros((max(4, slot), WIDTH))])
         self.values[slot] = 0.0
+        self.revision += 1
+        self.version += 1
         action = sys.intern(action)  # so that finding it among many tables compares addresses, not letters
         self.slots[action] = slot
         self.names.append(action)
@@ -187,6 +196,8 @@ class CounterTable:
         """The last slot moves into the hole; the order of slots is not part of the value."""
         if self.live:
             self.flush()
+        self.revision += 1
+        self.version += 1
         hole = self.slots.pop(action)
         moved = self.names.pop()
         if moved != action:

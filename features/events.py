@@ -27,6 +27,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Text = Annotated[str, msgspec.Meta(max_length=MAX_STRING)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+Target = Annotated[str, msgspec.Meta(min_length=1, max_length=513)]
+"""`type:id` of an entity, each of which may have 256 characters."""
 Timestamp = Annotated[datetime, msgspec.Meta(tz=True)]
 
 TRAFFIC_TYPES = ("live", "explore", "shadow", "holdout", "replay", "probe")
@@ -108,7 +110,7 @@ class InteractionEvent(_Base, frozen=True, tag="interaction", kw_only=True):
     session: Id | None = None
     type: Name
     action: Name | None = None
-    target: Id | None = None
+    target: Target | None = None
     text: Text | None = None
     fields: dict[str, Any] = {}
 
@@ -117,7 +119,7 @@ class RankedItem(msgspec.Struct, frozen=True, kw_only=True):
     """An offered candidate. `position` counts from 1; `score` and `propensity` may be unknown in imports."""
 
     action: Name
-    target: Id | None = None
+    target: Target | None = None
     position: Annotated[int, msgspec.Meta(ge=1, le=MAX_CANDIDATES)]
     score: float | None = None
     propensity: float | None = None
@@ -158,7 +160,7 @@ class FeedbackEvent(_Base, frozen=True, tag="feedback", kw_only=True):
     user: Id
     type: str
     action: Name
-    target: Id | None = None
+    target: Target | None = None
     value: float | None = None
 
 

@@ -14,7 +14,6 @@ from features.state import Row
 from features.store import Commit, FeatureStore, Snapshot
 from features.store_marks import GENERATION
 
-
 _KEPT = ("u:", "s:")
 """Of the rows of users and sessions, the next batch is likely to need the same again."""
 

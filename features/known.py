@@ -78,7 +78,7 @@ class Moment:
 
     @property
     def tables(self) -> SituationCells:
-        """Cells of all the situation's tables."""
+        """What all the situation's tables say about the candidates."""
         return self.once(_tables)
 
     @property
@@ -88,11 +88,7 @@ class Moment:
 
     def population(self, family: str) -> Cells:
         """Cells [candidates, WIDTH] of the family's table."""
-        return self.tables.of(family)
-
-    def total(self, family: str) -> Cells:
-        """The cell [WIDTH] over all actions of the family's table."""
-        return self.tables.total(family)
+        return self.known.population.gather(self.keys[family], self.actions)
 
     @property
     def personal(self) -> Cells:

@@ -11,11 +11,11 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, repeat
 
 import numpy as np
 
-from features.cells import REFERENCE, WIDTH, Cells, CounterTable, credit_of
+from features.cells import ACCEPTED, REFERENCE, SELF, WIDTH, Cells, CounterTable, credit_of
+from features.slot_index import SlotIndex
 
 EVERYTHING = "g"
 """Key of the table over all contexts."""
@@ -49,6 +49,7 @@ class Population:
     def __init__(self, max_tables: int = MAX_TABLES) -> None:
         self.max_tables = max_tables
         self.tables: dict[str, CounterTable] = {}
+        self.index = SlotIndex()
         self.offset = 0
         self._by_age: list[tuple[float, str]] = []
         self._open = _Batch(0)
@@ -103,6 +104,7 @@ class Population:
     def load(self, cells: Mapping[CellName, bytes], offset: int) -> None:
         """Takes over stored cells as the state at `offset`."""
         self.tables.clear()
+        self.index.forget()
         self._by_age.clear()
         self._past.clear()
         for (key, action), packed in sorted(cells.items()):
@@ -189,24 +191,46 @@ class PopulationView:
 
     def gather(self, key: str, actions: Sequence[str]) -> Cells:
         """Cells [actions, WIDTH] of a table, zero where there is none."""
-        cells: Cells = self.gather_all((key,), actions)[0]
+        self._refresh()
+        cells = self._population.tables.get(key, _EMPTY).gather(actions)
+        if key in self._before:
+            _restore(self._before[key], actions, cells)
         return cells
 
     def gather_all(self, keys: Sequence[str], actions: Sequence[str], cells: Cells | None = None) -> Cells:
         """Cells [keys, actions, WIDTH] of several tables, in `cells` where given."""
         self._refresh()
-        tables = [self._population.tables.get(key, _EMPTY) for key in keys]
-        # One pass over all names of all tables: that costs less than one array per table.
-        names = chain.from_iterable(map(table.slots.get, actions, repeat(-1)) for table in tables)
-        found = np.fromiter(names, np.int64, len(keys) * len(actions)).reshape(len(keys), len(actions))
+        tables, index = self._tables(keys), self._population.index
         if cells is None:
             cells = np.empty((len(keys), len(actions), WIDTH))
-        for table, slots, out in zip(tables, found, cells, strict=True):
-            table.take(slots, out)
+        numbers = index.numbers(actions)
+        if numbers is None:
+            for table, out in zip(tables, cells, strict=True):
+                table.gather(actions, out)
+        else:
+            found = index.slots.read(keys, tables, actions, numbers, len(index))
+            for table, slots, out in zip(tables, found, cells, strict=True):
+                table.take(slots, out)
         for key, out in zip(keys, cells, strict=True) if self._before else ():
             if key in self._before:
                 _restore(self._before[key], actions, out)
         return cells
+
+    def useful_all(self, keys: Sequence[str], actions: Sequence[str]) -> Cells:
+        """Useful outcomes [keys, actions] of several tables."""
+        self._refresh()
+        numbers = self._population.index.numbers(actions)
+        if numbers is None:
+            cells = self.gather_all(keys, actions)
+            return np.asarray(cells[:, :, ACCEPTED] + cells[:, :, SELF])
+        index = self._population.index
+        useful: Cells = index.useful.read(keys, self._tables(keys), actions, numbers, len(index))
+        for row in [row for row, key in enumerate(keys) if key in self._before] if self._before else ():
+            before = self._before[keys[row]]
+            for place in [place for place, action in enumerate(actions) if action in before]:
+                cell = before[actions[place]]
+                useful[row, place] = 0.0 if cell is None else cell[ACCEPTED] + cell[SELF]
+        return useful
 
     def total(self, key: str) -> Cells:
         """The cell [WIDTH] over all actions of a table."""
@@ -216,6 +240,9 @@ class PopulationView:
     def actions(self, key: str) -> list[str]:
         """Actions with a cell in a table now."""
         return [action for action in self._population.tables.get(key, ()) if action != ANY]
+
+    def _tables(self, keys: Sequence[str]) -> list[CounterTable]:
+        return [self._population.tables.get(key, _EMPTY) for key in keys]
 
     def _refresh(self) -> None:
         if self._sealed == self._population.offset:

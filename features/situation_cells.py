@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ Shares = NDArray[np.float64]
 
 
 class SituationCells:
-    """Cells by table and candidate.
+    """Cells by table and candidate where offers are counted, and useful outcomes in all tables.
 
     Args:
         keys: table keys by family (features.situation.situation_keys).
@@ -33,44 +32,31 @@ class SituationCells:
         self, population: PopulationView, keys: Mapping[str, str], actions: Sequence[str], user: User | None
     ) -> None:
         names = (*actions, ANY)
-        block = np.empty((1 + len(TABLES), len(names), WIDTH))
-        population.gather_all([keys[family] for family in TABLES], names, block[1:])
+        block = np.empty((1 + len(_RATED), len(names), WIDTH))
+        population.gather_all([keys[family] for family in _RATED], names, block[1:])
         if user is None:
             block[0] = 0.0
         else:
             user.counters.gather(names, block[0])
-        self._block = block[1:]
+        self._useful = np.empty((len(TABLES), len(names)))
+        np.add(block[1:, :, ACCEPTED], block[1:, :, SELF], out=self._useful[: len(_RATED)])
+        self._useful[len(_RATED) :] = population.useful_all([keys[family] for family in _PAST], names)
         self.personal: Cells = block[0, :-1]
-        self.rated: Cells = block[:_RATED, :-1]
+        self.rated: Cells = block[:, :-1]
         """[tables, candidates, WIDTH] in the order of features.rated_cells."""
 
-    def of(self, family: str) -> Cells:
-        """Cells [candidates, WIDTH] of one table."""
-        cells: Cells = self._block[PLACE[family], :-1]
-        return cells
-
-    def total(self, family: str) -> Cells:
-        """The cell [WIDTH] over all actions of one table."""
-        cell: Cells = self._block[PLACE[family], -1]
-        return cell
-
-    @cached_property
+    @property
     def useful(self) -> Shares:
         """Useful outcomes [tables, candidates]: accepted offers and the user's own doing."""
         return self._useful[:, :-1]
 
-    @cached_property
+    @property
     def useful_totals(self) -> Shares:
         """Useful outcomes [tables] over all actions."""
         return self._useful[:, -1]
 
-    @cached_property
-    def _useful(self) -> Shares:
-        useful: Shares = self._block[:, :, ACCEPTED] + self._block[:, :, SELF]
-        return useful
 
-
-_RATED = 2 + len(CONTEXT_FAMILIES)
+_RATED, _PAST = TABLES[: 1 + len(CONTEXT_FAMILIES)], TABLES[1 + len(CONTEXT_FAMILIES) :]
 
 
 def places(families: Sequence[str]) -> slice:

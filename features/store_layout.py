@@ -12,6 +12,7 @@ colon, so that no store's keys start with another store's prefix and colon.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from features.store import ABSENT, Commit
 
@@ -46,6 +47,7 @@ def cell_field(table: str, action: str) -> bytes:
     return table_start(table) + action.encode("utf-8", "surrogatepass")
 
 
+@lru_cache(8192)
 def table_start(table: str) -> bytes:
     """What the fields of all cells of a table start with, and no others."""
     start = table.encode("utf-8", "surrogatepass")
@@ -87,5 +89,5 @@ def check_commit(commit: Commit) -> None:
     for key, row in commit.rows.items():
         if row is not None:
             check_ttl(key, row[1])
-    for table in (*commit.tables, *(table for table, _ in commit.cells)):
+    for table in {*commit.tables, *(table for table, _ in commit.cells)}:
         table_start(table)

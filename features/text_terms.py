@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from features.events import Context
 from features.rows import SaidText, SessionRow, Token
 from features.situation import list_fields, scalar_fields
-from features.tokens import Terms, character_terms, hash_terms, text_terms
+from features.tokens import character_terms, hash_distinct, hash_terms, text_terms
 
 TERMS_VERSION = 1
 BUCKET_BITS = 18
@@ -30,6 +30,7 @@ WHERE_WEIGHT, COURSE_WEIGHT, BAG_WEIGHT, LAST_TEXT_WEIGHT, TEXT_WEIGHT = 1.0, 1.
 CONTEXT_WORD_WEIGHT, CONTEXT_CHARACTER_WEIGHT = 2.0, 1.2
 
 _GOLDEN, _SALT, _MIX = np.uint32(0x9E3779B1), 0x85EBCA6B, np.uint32(0xC2B2AE35)
+_HALF = np.uint32(15)
 _SHIFT = np.uint32(32 - BUCKET_BITS)
 _EMPTY = SessionRow()
 
@@ -42,12 +43,12 @@ class SituationTerms:
     weights: NDArray[np.float32]
 
 
-Part = tuple[str, Terms]
-"""Terms under a salt."""
+Part = tuple[str, bytes]
+"""Hashed terms (little-endian uint32) under a salt."""
 
 
 class Group(NamedTuple):
-    """Terms that share a weight."""
+    """Parts that share a weight."""
 
     weight: float
     parts: Sequence[Part]
@@ -58,9 +59,9 @@ def situation_terms(user: str, context: Context, session: SessionRow | None) -> 
     session = session or _EMPTY
     fields = " ".join(scalar_fields(context.fields))
     groups = [
-        Group(WHERE_WEIGHT, [("", hash_terms(_where(user, context, fields)))]),
-        Group(COURSE_WEIGHT, [("", hash_terms(_course(user, fields, session)))]),
-        Group(BAG_WEIGHT, [("", hash_terms(_bag(fields, session)))]),
+        Group(WHERE_WEIGHT, [("", hash_terms(_where(user, context, fields)).tobytes())]),
+        Group(COURSE_WEIGHT, [("", hash_distinct(_course(user, fields, session)).tobytes())]),
+        Group(BAG_WEIGHT, [("", hash_distinct(_bag(fields, session)).tobytes())]),
         Group(LAST_TEXT_WEIGHT, _last_text(fields, session)),
         *(Group(TEXT_WEIGHT, _recent(age, said)) for age, said in enumerate(reversed(session.texts))),
     ]
@@ -74,20 +75,26 @@ def simple_terms(context: Context, session: SessionRow | None) -> SituationTerms
     session = session or _EMPTY
     words = [token.word for token in session.tokens[:-5:-1]]
     where = [" ".join(scalar_fields(context.fields)), *(f"{age}|{word}" for age, word in enumerate(words))]
-    last = [Group(1.0, [("simple", np.frombuffer(said.words, "<u4"))]) for said in session.texts[-1:]]
-    text = [Group(1.0, [("simple text", text_terms(context.text)[0])])] if context.text else []
-    return _join([Group(1.0, [("", hash_terms(where))]), *last, *text])
+    last = [Group(1.0, [("simple", said.words)]) for said in session.texts[-1:]]
+    text = [Group(1.0, [("simple text", text_terms(context.text)[0].tobytes())])] if context.text else []
+    return _join([Group(1.0, [("", hash_terms(where).tobytes())]), *last, *text])
 
 
 def _join(groups: Sequence[Group]) -> SituationTerms:
     """Buckets of all groups' terms: the same word under two salts is two terms."""
-    sizes = [sum([len(terms) for _, terms in group.parts]) for group in groups]
     parts = [part for group in groups for part in group.parts]
-    weights = [weight / size**0.5 if size else 0.0 for (weight, _), size in zip(groups, sizes, strict=True)]
-    offsets = np.array([_offset(salt) for salt, _ in parts], np.uint32).repeat([len(terms) for _, terms in parts])
-    mixed = (np.concatenate([terms for _, terms in parts]) * _GOLDEN) ^ offsets
-    buckets = (mixed ^ (mixed >> np.uint32(15))) * _MIX >> _SHIFT
-    return SituationTerms(buckets, np.array(weights, np.float32).repeat(sizes))
+    terms = np.frombuffer(b"".join([hashes for _, hashes in parts]), "<u4")
+    sizes = [len(hashes) >> 2 for _, hashes in parts]
+    salts = np.array([_offset(salt) for salt, _ in parts], np.uint32).repeat(sizes)
+    mixed = (terms * _GOLDEN) ^ salts
+    buckets = (mixed ^ (mixed >> _HALF)) * _MIX >> _SHIFT
+    weights = np.array([weight for group in groups for weight in _part_weights(group)], np.float32)
+    return SituationTerms(buckets, weights.repeat(sizes))
+
+
+def _part_weights(group: Group) -> list[float]:
+    size = sum([len(hashes) >> 2 for _, hashes in group.parts])
+    return [group.weight / size**0.5 if size else 0.0] * len(group.parts)
 
 
 def _offset(salt: str) -> int:
@@ -108,6 +115,7 @@ def _where(user: str, context: Context, fields: str) -> list[str]:
 
 
 def _course(user: str, fields: str, session: SessionRow) -> list[str]:
+    """Each term begins with a letter and a number of its own."""
     words = [token.word for token in session.tokens[:-7:-1]] + ["^"]
     actions = [done.action for done in session.actions[:-4:-1]]
     terms = [f"e{age} {word}" for age, word in enumerate(words[:6])]
@@ -123,6 +131,7 @@ def _course(user: str, fields: str, session: SessionRow) -> list[str]:
 
 
 def _bag(fields: str, session: SessionRow) -> list[str]:
+    """At most 4 terms per distinct word, and those of one kind begin with a letter of their own."""
     counts = Counter(token.word for token in session.tokens)
     stretch = _since_mention(fields.split(" "), session.tokens)
     terms = [f"b {word}" for word in counts]
@@ -147,21 +156,21 @@ def _last_text(fields: str, session: SessionRow) -> list[Part]:
     if not session.texts:
         return []
     said = session.texts[-1]
-    words, pairs = np.frombuffer(said.words, "<u4"), np.frombuffer(said.pairs, "<u4")
+    words, pairs = said.words, said.pairs
     event = session.tokens[-1].word if session.tokens else ""
     return [("lw", words), ("lp", pairs), (f"lf {fields}", words), (f"le {event}", words)]
 
 
 def _recent(age: int, said: SaidText) -> list[Part]:
     salt = f"r{age} {said.label}"
-    words = (salt, np.frombuffer(said.words, "<u4"))
-    return [words] if age else [words, (salt + " 2", np.frombuffer(said.pairs, "<u4"))]
+    words = (salt, said.words)
+    return [words] if age else [words, (salt + " 2", said.pairs)]
 
 
 def _context_text(fields: str, text: str) -> list[Group]:
-    words, pairs = text_terms(text)
-    whole = hash_terms([text.strip().lower()])
+    words, pairs = (terms.tobytes() for terms in text_terms(text))
+    whole = hash_distinct([text.strip().lower()]).tobytes()
     return [
         Group(CONTEXT_WORD_WEIGHT, [("xw", words), ("xp", pairs), ("x=", whole), (f"xf {fields}", words)]),
-        Group(CONTEXT_CHARACTER_WEIGHT, [("xc", character_terms(text))]),
+        Group(CONTEXT_CHARACTER_WEIGHT, [("xc", character_terms(text).tobytes())]),
     ]

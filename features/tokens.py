@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,9 +59,14 @@ def character_terms(text: str) -> Terms:
 
 def hash_terms(terms: Iterable[str]) -> Terms:
     """CRC-32 of each distinct term in order of first appearance, at most MAX_TERMS."""
-    distinct = list(dict.fromkeys(terms))[:MAX_TERMS]
+    return hash_distinct(list(dict.fromkeys(terms))[:MAX_TERMS])
+
+
+def hash_distinct(terms: Sequence[str]) -> Terms:
+    """CRC-32 of terms of which no two are the same, at most MAX_TERMS."""
+    assert len(terms) <= MAX_TERMS, f"{len(terms)} terms"
     try:
-        encoded = list(map(str.encode, distinct))
+        return np.fromiter(map(zlib.crc32, map(str.encode, terms)), np.uint32, len(terms))
     except UnicodeEncodeError:  # half a surrogate pair, as JSON may hold; naming a handler for it costs every term
-        encoded = [term.encode("utf-8", "surrogatepass") for term in distinct]
+        encoded = [term.encode("utf-8", "surrogatepass") for term in terms]
     return np.fromiter(map(zlib.crc32, encoded), np.uint32, len(encoded))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,8 @@ from ranker.own_writes import OwnWrites
 from ranker.recent_ids import RecentIds
 
 LOOK_UP_MS = 100.0
+SLICE_EVENTS = 64
+"""Of a large post so many are read at a time; in between, rankings go on."""
 IN_EFFECT_S = 0.05
 """So long an answer waits for durable events to be in effect; they are acknowledged all the same after it."""
 _ELSEWHERE = {
@@ -37,10 +40,11 @@ class _Peek(msgspec.Struct):
 
 @dataclass
 class _Arrival:
-    """An event on its way in; `answer` once it is decided."""
+    """An event on its way in; `answer` once it is decided, `encoded` as the log gets it."""
 
     line: bytes
     event: Event | None = None
+    encoded: bytes = b""
     answer: EventAnswer | None = None
 
     def refuse(self, reason: str, detail: str) -> None:
@@ -69,8 +73,16 @@ class Intake:
         Raises:
             ServiceUnavailable: the log cannot be written; nothing was acknowledged.
         """
-        arrivals = [self._checked(line) for line in lines]
-        known = await self._known_to_store([arrival.event for arrival in _open(arrivals) if arrival.event])
+        arrivals: list[_Arrival] = []
+        known, answers = set[str](), True
+        for start in range(0, len(lines), SLICE_EVENTS):
+            some = [self._checked(line) for line in lines[start : start + SLICE_EVENTS]]
+            arrivals += some
+            if answers:  # a store that does not answer is not waited for again and again
+                found = await self._known_to_store([arrival.event for arrival in _open(some) if arrival.event])
+                known, answers = known | (found or set()), found is not None
+            else:
+                await asyncio.sleep(0)
         end = self._append(arrivals, known)
         await durable(self.log, end)
         await self.own.passed(end, IN_EFFECT_S)
@@ -85,20 +97,23 @@ class Intake:
             event = decode_event(line)
             check_time(event, self.now_s())
             assert isinstance(event, _OPEN_TYPES)
-            arrival.event = event
+            arrival.event, arrival.encoded = event, encode_event(event)
+            if len(arrival.encoded) >= MAX_LINE_BYTES:
+                size = len(arrival.encoded)
+                raise EventError("too_large", f"the event has {size} bytes, the log takes {MAX_LINE_BYTES - 1}")
         except EventError as error:
             arrival.refuse(error.reason, error.detail)
         return arrival
 
-    async def _known_to_store(self, events: Sequence[Event]) -> set[str]:
-        """Keys of ids that were applied already; none when the store does not answer: applying drops them too."""
+    async def _known_to_store(self, events: Sequence[Event]) -> set[str] | None:
+        """Keys of ids that were applied already; None when the store does not answer: applying drops them too."""
         keys = list(dict.fromkeys(rows.id_key(event) for event in events))
         if not keys:
             return set()
         try:
             snapshot = await self.store.read(keys, LOOK_UP_MS)
         except StoreError:
-            return set()
+            return None
         times = {key: _time_of(key, packed) for key, packed in zip(keys, snapshot.rows, strict=True)}
         return {rows.id_key(event) for event in events if event.time_s - times[rows.id_key(event)] <= rows.ID_LIFE_S}
 
@@ -113,12 +128,8 @@ class Intake:
                 arrival.answer = EventAnswer(arrival.event.id, "duplicate")
                 wait_for = max(wait_for, end or 0)
                 continue
-            line = encode_event(arrival.event)
-            if len(line) >= MAX_LINE_BYTES:
-                arrival.refuse("too_large", f"the event has {len(line)} bytes, the log takes {MAX_LINE_BYTES - 1}")
-                continue
             arrival.answer = EventAnswer(arrival.event.id, "accepted")
-            fresh[key] = arrival, line
+            fresh[key] = arrival, arrival.encoded
         first = append(self.log, [Written(line, arrival.event) for arrival, line in fresh.values()])
         for place, (key, (arrival, _)) in enumerate(fresh.items(), 1):
             assert isinstance(arrival.event, _OPEN_TYPES)

@@ -24,12 +24,11 @@ MAX_ROWS = 128
 """Scored at once: what is looked at between two steps stays in the processor's cache."""
 
 DEFAULT_LEFT, MISSING_SHIFT = 2, 2
-MISSING_NONE, MISSING_ZERO, MISSING_NAN = range(3)
+MISSING_NONE, MISSING_NAN = 0, 2
 ZERO = 1e-35
 """LightGBM takes what is closer to 0 for 0."""
 
 _LARGEST = float(np.finfo(np.float32).max)
-_NOTHING_TAKEN = np.uint16(0)
 
 
 class NotAsArrays(ValueError):
@@ -100,12 +99,10 @@ class TreeArrays:
         doubled[: self.features] = rows.T
         np.fmin(doubled[: self.features], np.float32(_LARGEST), out=doubled[self.features :])
         right = doubled.take(self.columns, axis=0) > self.thresholds
-        taken = np.multiply(right, self.taken).reshape(-1, trees * len(rows))
-        left = np.bitwise_or.reduce(taken, axis=0, initial=_NOTHING_TAKEN)
-        leaves = (
-            _first_left().take(left).reshape(trees, len(rows)) + np.arange(0, len(self.values), MAX_LEAVES)[:, None]
-        )
-        scores: NDArray[np.float64] = self.values.take(leaves).sum(axis=0)
+        taken = np.multiply(right, self.taken).reshape(len(self.columns) // trees, trees * len(rows))
+        leaves = _first_left().take(np.bitwise_or.reduce(taken, axis=0)).reshape(trees, len(rows))
+        first = np.arange(0, len(self.values), MAX_LEAVES)[:, None]
+        scores: NDArray[np.float64] = self.values.take(first + leaves).sum(axis=0)
         return scores
 
 
@@ -142,8 +139,8 @@ def _walk(node: int, children: list[tuple[int, int]], order: list[int], below: d
 
 def _split(column: int, threshold: float, kind: int, taken: int, features: int) -> _Split:
     missing = kind >> MISSING_SHIFT
-    if missing == MISSING_ZERO or abs(threshold) < ZERO:
-        raise NotAsArrays(f"a split at {threshold:g} of kind {kind} tells apart what LightGBM takes for zero")
+    if missing not in (MISSING_NONE, MISSING_NAN) or abs(threshold) < ZERO:
+        raise NotAsArrays(f"a split at {threshold:g} of kind {kind}: zero is missing there, or not told from it")
     nan_left = bool(kind & DEFAULT_LEFT) if missing == MISSING_NAN else threshold >= 0.0
     if nan_left:  # NaN is above nothing
         return _Split(column, _at_most(threshold), taken)

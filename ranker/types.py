@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from features.catalogue import ActionSpec
-from features.events import MAX_CANDIDATES, Context, Entity, Id, Name
+from features.events import MAX_CANDIDATES, Context, Entity, Id, Name, Target
 from features.known import Known
 from ranker.degraded import Degraded
 
@@ -28,7 +28,7 @@ class CallerCandidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A candidate that the caller names itself."""
 
     action: Name
-    target: Id | None = None
+    target: Target | None = None
     fields: dict[str, Any] = {}
 
 

@@ -15,6 +15,7 @@ from ranker.api.tally import Tally
 from ranker.api.wire import Call, Handler, Reply, Stream, send_reply, send_stream
 from ranker.clock import Clock
 
+
 class Endpoint:
     """Answers one path: no exception leaves it, each answer is counted under the route's template."""
 

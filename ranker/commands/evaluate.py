@@ -102,7 +102,7 @@ def _choose(args: Namespace) -> Chosen:
     if version is None:
         return Chosen(warnings=[f"light: missing: {args.models} has no version; judged without light"])
     manifest = registry.manifest(version)
-    chosen = Chosen(version, until_s=_until_s(manifest))
+    chosen = Chosen(version, until_s=until_s_of(manifest))
     if manifest.schema != FINGERPRINT:
         chosen.fits = False
         text = f"light: schema {manifest.schema} of version {version} is not this program's {FINGERPRINT}"
@@ -147,7 +147,7 @@ def _only_judged(registry: Registry, version: str) -> bool:
         return False
 
 
-def _until_s(manifest: Manifest) -> float | None:
+def until_s_of(manifest: Manifest) -> float | None:
     """Where a version's data ends, in Unix seconds."""
     if manifest.data.until is None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from argparse import Namespace
 from collections.abc import Mapping
@@ -10,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from features.events import format_time, from_seconds
 from ranker.commands.errors import CommandError
+from ranker.commands.evaluate import until_s_of
 from ranker.figures import counts_line, unusable_lines
-from ranker.terminal import Steps, plain, print_json, stdout
+from ranker.light_model import LightModel
+from ranker.terminal import Steps, plain, print_json, stdout, warn
 
 if TYPE_CHECKING:
     from training.off_policy.targets import Target
@@ -38,15 +42,19 @@ def run(args: Namespace) -> int:
     exploration = Exploration(serve.epsilon, serve.temperature)
     started_s = time.monotonic()
     with Steps() as steps:
-        target = _target(args, exploration)
+        target, until_s = _target(args, exploration)
+        since_s = args.since if args.since is not None else until_s
+        if since_s < until_s:
+            warn(f"version {target.name} learned from {_since(until_s)}: some of what it is judged by")
         steps("labels")
         view = read_view(args.log, train.labels, train.outcomes)
-        gathered = gather(args.log, target, exploration, lambda done: steps("slates", done), view)
+        gathered = gather(args.log, target, exploration, lambda done: steps("slates", done), view, since_s)
         steps("estimates")
         whole, slices = judge(gathered, JudgeConfig(reward_model=args.reward_model))
     report = {
         "target": target.name,
         "log": str(args.log),
+        "since": None if since_s == -math.inf else format_time(from_seconds(since_s)),
         **msgspec.to_builtins(whole),
         "slices": msgspec.to_builtins(slices),
         "reward_model": args.reward_model,
@@ -73,7 +81,8 @@ def show(report: Mapping[str, Any]) -> None:
     console = stdout()
     lists = f", lists of up to {report['slots']}" if report["slots"] > 1 else ""
     size = f"{report['slates']:,} rankings of {report['users']:,} users{lists}, {report['arms']:,} actions shown"
-    console.print(plain(f"{report['target']} from {report['log']}: {size}"))
+    since = f" since {report['since']}" if report["since"] else ""
+    console.print(plain(f"{report['target']} from {report['log']}{since}: {size}"))
     console.print(_overlap_table(report["overlap"]))
     for name, found in report["rewards"].items():
         console.print(_reward_table(name, found))
@@ -95,30 +104,37 @@ def show(report: Mapping[str, Any]) -> None:
     console.print(plain(f"{report['verdict']}; {report['seconds']:.1f} s"))
 
 
-def _target(args: Namespace, exploration: Any) -> Target:
+def _since(until_s: float) -> str:
+    return f"what came before {format_time(from_seconds(until_s))}"
+
+
+def _target(args: Namespace, exploration: Any) -> tuple[Target, float]:
+    """The target, and where the data that it learned from ends: by what came later it is judged fairly."""
     from features.log import read_log
     from training.off_policy.targets import Uniform, Version, empirical_of
 
     name: str = args.target
     if name == UNIFORM:
-        return Uniform()
+        return Uniform(), -math.inf
     if name.startswith(EMPIRICAL):
-        return empirical_of((event for _, event in read_log(Path(name.removeprefix(EMPIRICAL)))), name)
+        return empirical_of((event for _, event in read_log(Path(name.removeprefix(EMPIRICAL)))), name), -math.inf
     if args.models is None:
         raise CommandError(f"--target {name} is a version: --models is needed")
-    return Version(_model(args, name), exploration, name)
+    model, until_s = _model(args, name)
+    return Version(model, exploration, name), until_s
 
 
-def _model(args: Namespace, version: str) -> Any:
+def _model(args: Namespace, version: str) -> tuple[LightModel, float]:
     from features.registry import FINGERPRINT
-    from ranker.light_model import LightModel
     from ranker.release.registry import Registry
 
     registry = Registry(args.models)
     manifest = registry.manifest(version)
     if manifest.schema != FINGERPRINT:
         raise CommandError(f"schema {manifest.schema} of version {version} is not this program's {FINGERPRINT}")
-    return LightModel.load(registry, version, manifest.schema, manifest.files)
+    until_s = until_s_of(manifest)
+    model = LightModel.load(registry, version, manifest.schema, manifest.files)
+    return model, -math.inf if until_s is None else until_s
 
 
 def _overlap_table(overlap: Mapping[str, Mapping[str, Any]]) -> Table:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
 import sys
 import threading
+import time
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,12 +27,12 @@ from ranker.policy_config import PolicyConfig
 from ranker.terminal import plain, stdout
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
     from ranker.answers import Service, Workers
     from ranker.build import Running
+    from ranker.server import ASGIApp
 
 PAGES = ("/v1/rank", "/v1/events", "/v1/actions", "/readyz", "/metrics", "/openapi.json")
+REBIND_S = 3.0
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -90,10 +92,16 @@ def _beside(log: Path) -> str:
 def _listen(config: ServeConfig) -> socket.socket:
     from ranker.server import listen
 
-    try:
-        return listen(config.host, config.port)
-    except OSError as error:
-        raise CommandError(f"{config.host}:{config.port} cannot be bound: {error.strerror or error}") from error
+    # Should the one before have been killed, its other workers leave the address a moment after it.
+    give_up_s = time.monotonic() + (REBIND_S if config.workers > 1 else 0.0)
+    while True:
+        try:
+            return listen(config.host, config.port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() >= give_up_s:
+                text = f"{config.host}:{config.port} cannot be bound: {error.strerror or error}"
+                raise CommandError(text) from error
+            time.sleep(0.05)
 
 
 async def _serve(
@@ -151,7 +159,7 @@ async def _serve_with_others(
 
 def _application(
     args: Namespace, running: Running, policy: PolicyConfig, service: Service, workers: Workers | None
-) -> FastAPI:
+) -> ASGIApp:
     from ranker.admission import Admission
     from ranker.api.app import create_app
     from ranker.api.bench import add_bench_routes

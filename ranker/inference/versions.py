@@ -2,8 +2,9 @@
 
     loading → serving → leaving
 
-The shards of a version are pinned from before its `load` until after its `unload`; a batch, and every request that
-waits, is counted as a use, so the pins outlive the last of them. Belongs to the event loop.
+The shards of a version are pinned from before its `load` until after its `unload`: a model keeps views of them, and a
+batch that first had to wait for its weights would end late. A batch, and every request that waits, is counted as a use,
+so the pins outlive the last of them. Belongs to the event loop.
 """
 
 from __future__ import annotations

@@ -93,6 +93,8 @@ class Crew:
         except OSError as error:
             return str(error)
         self._running[start.worker] = child
+        if self._stopping:  # it was told so before this one was there
+            _signal(child.kill)
         try:
             assert child.stdin is not None
             with contextlib.suppress(ConnectionError):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from features import rows
 from features.errors import EventError
-from features.events import MAX_DEPTH, decode_event, encode_event, format_time, from_seconds, to_seconds
+from features.events import MAX_DEPTH, Entity, decode_event, encode_event, format_time, from_seconds, to_seconds
 from tests.features.streams import EventStream
 
 
@@ -57,6 +57,17 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
+
+
+def test_the_target_of_the_longest_entity_can_be_offered_and_named() -> None:
+    target = Entity(id="i" * 256, type="t" * 256).target
+    for kind, named in (
+        ("ranking", {"items": [{"action": "crop", "target": target, "position": 1}]}),
+        ("feedback", {"target": target}),
+        ("interaction", {"target": target}),
+    ):
+        assert decode_event(encode_event(decode_event(line(kind, **named)))) == decode_event(line(kind, **named))
+    assert "513" in refusal(line("feedback", target=target + "x"))
 
 
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=4))

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from ranker.commands.serve import _limit_threads
+from ranker.commands.serve import limit_threads
 from tests.command_line import ROOT
 
 BEFORE_THE_LIMIT = """
@@ -30,5 +30,5 @@ def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "to be undone")
     monkeypatch.delenv("OPENBLAS_NUM_THREADS")
-    _limit_threads(1)
+    limit_threads(1)
     assert (os.environ["OMP_NUM_THREADS"], os.environ["OPENBLAS_NUM_THREADS"]) == ("3", "1")

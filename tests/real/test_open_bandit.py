@@ -42,8 +42,8 @@ def uniform(logs: Path) -> Judgement:
 def test_the_numbers_are_those_of_the_source(logs: Path) -> None:
     for policy, clicks in (("bts", 69), ("random", 46)):
         events = [event for _, event in read_log(logs / policy)]
-        kinds = [sum(isinstance(event, kind) for event in events) for kind in (ActionEvent, RankingEvent, FeedbackEvent)]
-        assert kinds == [34, 10_000, clicks]
+        kinds = (ActionEvent, RankingEvent, FeedbackEvent)
+        assert [sum(isinstance(event, kind) for event in events) for kind in kinds] == [34, 10_000, clicks]
         assert validate_log(logs / policy).ok
 
 

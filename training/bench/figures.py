@@ -34,6 +34,7 @@ class Latencies(msgspec.Struct, frozen=True):
     lost: int
 
 
+_NUMBERS = ("rate", "answered", "goodput", "p50_ms", "p99_ms", "sent_late_p99_ms")
 _COUNTS = ("statuses", "degraded")
 
 
@@ -80,12 +81,9 @@ def latencies(report: Report, rate: float, seconds: float, deadline_ms: float) -
 
 def middle(runs: Sequence[Latencies]) -> Latencies:
     """Of rounds of the same load: the medians of their figures, the sums of their counts."""
-    numbers = {
-        name: percentile([getattr(run, name) for run in runs], 0.5)
-        for name in ("rate", "answered", "goodput", "p50_ms", "p99_ms", "sent_late_p99_ms")
-    }
+    numbers = {name: percentile([getattr(run, name) for run in runs], 0.5) for name in _NUMBERS}
     counts = {name: dict(sum((Counter(getattr(run, name)) for run in runs), Counter())) for name in _COUNTS}
-    return Latencies(**numbers, **counts, lost=sum(run.lost for run in runs))
+    return msgspec.convert({**numbers, **counts, "lost": sum(run.lost for run in runs)}, Latencies)
 
 
 def growth(points: Sequence[tuple[int, float]]) -> Growth:

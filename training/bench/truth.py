@@ -32,9 +32,11 @@ class World:
 
     events: list[Event] = field(default_factory=list)
     scenes: dict[RankingName, Scene] = field(default_factory=dict)
+    shown: dict[RankingName, RankingEvent] = field(default_factory=dict)
 
     def _watch(self, scene: Scene, ranking: RankingEvent) -> None:
         self.scenes[ranking.user, ranking.id] = scene
+        self.shown[ranking.user, ranking.id] = ranking
 
     @classmethod
     def simulate(cls, simulator: Simulator, exploration: Exploration, policy: LoggingPolicy | None = None) -> World:
@@ -64,6 +66,18 @@ class TrueQuality:
     def clusters(self) -> list[str]:
         """The user of each scene."""
         return [user for user, _ in self.scenes]
+
+
+def shown_quality(world: World) -> float:
+    """Mean true NDCG@DEPTH of the lists that people saw while the log was written: what exploring cost them."""
+    found = []
+    for name, scene in world.scenes.items():
+        places = {(item.action, item.target): item.position for item in world.shown[name].items}
+        order = [
+            -places.get((candidate.action, candidate.target), len(scene.candidates)) for candidate in scene.candidates
+        ]
+        found.append(ndcg(order, scene.truth, DEPTH))
+    return float(np.mean([value for value in found if value is not None]))
 
 
 def true_quality(

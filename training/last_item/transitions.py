@@ -56,7 +56,7 @@ class Transitions:
         total = found.sum(axis=1, keepdims=True)
         silent = total[:, 0] <= 0.0
         total[silent] = 1.0
-        found /= total
+        np.divide(found, total, out=found)
         found[silent] = self.popularity
         return found
 
@@ -65,7 +65,8 @@ def popularity(train: Ragged, items: int) -> Floats32:
     """Share of each item among all events with half a count added, [1 + items]; UNKNOWN has none."""
     counts = np.bincount(train.codes, minlength=items + 1).astype(np.float64) + 0.5
     counts[UNKNOWN] = 0.0
-    return (counts / counts.sum()).astype(np.float32)
+    shares: Floats32 = (counts / counts.sum()).astype(np.float32)
+    return shares
 
 
 def count_transitions(train: Ragged, items: int, settings: TransitionSettings) -> Transitions:

@@ -7,6 +7,7 @@ and counted, and so is every ranking that cannot serve, by reason.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -109,11 +110,16 @@ class _Gathering:
     rejected: Counter[str] = field(default_factory=Counter)
     used: Counter[str] = field(default_factory=Counter)
     met: Counter[str] = field(default_factory=Counter)
+    since_s: float = -math.inf
+    before: int = 0
     unsettled: int = 0
     unexplained: int = 0
 
     def take(self, offset: int, event: RankingEvent, moment: Moment | None) -> None:
         """Adds the row of a ranking, or counts why there is none."""
+        if event.time_s < self.since_s:
+            self.before += 1
+            return
         row = self._row(offset, event, moment)
         if isinstance(row, str):
             self.rejected[row] += 1
@@ -139,16 +145,21 @@ class _Gathering:
         if rewards is None:
             return "no_label"
         chances = self.target.chances(offer, moment)
+        each = np.arange(len(offer.shown))
+        kinds = [offer.scores] if chances.scores is None else [offer.scores, chances.scores]
         return Row(
             user=event.user,
             position=offer.position,
             propensities=offer.propensities,
-            shown=offer.shown,
-            chances=chances,
+            target=chances.given[each, offer.shown],
             alone=logged_alone(offer, self.exploration),
+            target_alone=None if chances.alone is None else chances.alone[each, offer.shown],
+            given=chances.given.astype(np.float32),
+            given_alone=None if chances.alone is None else chances.alone.astype(np.float32),
+            shown=offer.shown,
             rewards=rewards,
             actions=tuple(action for action, _ in pairs),
-            scores=offer.scores,
+            scores=np.stack(kinds, axis=1).astype(np.float32),
             context=context_words(event),
             slices=slice_names(event, known=self.met[event.user] > 0),
         )
@@ -160,6 +171,7 @@ def gather(
     exploration: Exploration = GREEDY,
     progress: Callable[[int], None] | None = None,
     view: LogView | None = None,
+    since_s: float = -math.inf,
 ) -> Gathered:
     """All slates of a log.
 
@@ -167,20 +179,26 @@ def gather(
         exploration: of the policy that wrote the log, for the probability of a slot by itself in longer lists;
             where the logged propensities do not follow from it, that is not known.
         view: of `read_view`, where it was made already.
+        since_s: rankings before it are not judged; what happened then is still known at later ones.
 
     Raises:
         LogError: there is no such log.
         OffPolicyError: no ranking can serve, with the reasons.
     """
     view = view if view is not None else read_view(logdir)
-    work = _Gathering(target, exploration, view, judged_schema(view.schemas))
+    work = _Gathering(target, exploration, view, judged_schema(view.schemas), since_s=since_s)
     for offset, event, moment in _decisions(logdir, target, view.windows, progress or (lambda _: None)):
         work.take(offset, event, moment)
     if not work.rows:
         why = {**work.rejected, **{f"traffic {name}": count for name, count in view.excluded.items()}}
+        why = {**why, "before the date": work.before} if work.before else why
         raise OffPolicyError(f"{logdir} has no ranking to judge by: {why or 'it has none'}")
     slates, pools = stack(work.rows)
-    notes = {"unsettled": work.unsettled, "propensities_not_of_these_scores": work.unexplained}
+    notes = {
+        "before_since": work.before,
+        "unsettled": work.unsettled,
+        "propensities_not_of_these_scores": work.unexplained,
+    }
     return Gathered(slates, pools, slices_of(work.rows), work.rejected, view.excluded, work.used, notes)
 
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from training.off_policy.errors import OffPolicyError
 from training.off_policy.slates import Floats, Slates
-from training.off_policy.targets import Chances
 
-MAX_CELLS = 400_000_000
+Narrow = NDArray[np.float32]
+
+MAX_CELLS = 100_000_000
 """Slates × slots × the largest pool: more would not fit into memory."""
 
 
@@ -22,11 +23,13 @@ class Row:
     """One offer with all that was asked about it.
 
     Args:
-        propensities: [slots], the log's.
+        propensities, target: [slots], P(what was shown | the list above it) of the log and of the target.
+        alone, target_alone: [slots], the same whatever is above; None where it is not known.
+        given, given_alone: the target's for all that could have been shown [slots, pool].
         shown: [slots], rows of the pool.
-        alone: [slots], the log's probability of each slot by itself; None where it is not known.
         rewards: by name, [slots].
-        actions, scores: [pool].
+        actions: [pool].
+        scores: [pool, kinds], the log's and where there is one the target's.
         context: words of the context, for the reward model.
         slices: names of the slices that it belongs to.
     """
@@ -34,12 +37,15 @@ class Row:
     user: str
     position: int
     propensities: Floats
-    shown: tuple[int, ...]
-    chances: Chances
+    target: Floats
     alone: Floats | None
+    target_alone: Floats | None
+    given: Narrow
+    given_alone: Narrow | None
+    shown: tuple[int, ...]
     rewards: Mapping[str, Floats]
     actions: tuple[str, ...]
-    scores: Floats
+    scores: Narrow
     context: tuple[str, ...]
     slices: tuple[str, ...]
 
@@ -99,7 +105,8 @@ def stack(rows: Sequence[Row]) -> tuple[Slates, Pools]:
         raise OffPolicyError("no ranking is left to judge by")
     slots, width = max(len(row.shown) for row in rows), max(len(row.actions) for row in rows)
     if len(rows) * slots * width > MAX_CELLS:
-        raise OffPolicyError(f"{len(rows)} rankings of up to {slots} slots and {width} candidates are too many")
+        size = f"{len(rows)} rankings of up to {slots} slots and {width} candidates"
+        raise OffPolicyError(f"{size} are too many to hold: --since takes fewer")
     return _slates(rows, slots), _pools(rows, slots, width)
 
 
@@ -114,13 +121,12 @@ def slices_of(rows: Sequence[Row]) -> dict[str, NDArray[np.int64]]:
 
 def _slates(rows: Sequence[Row], slots: int) -> Slates:
     _, users = np.unique(np.array([row.user for row in rows], dtype=object).astype(str), return_inverse=True)
-    targets = [row.chances.given[np.arange(len(row.shown)), row.shown] for row in rows]
-    known = all(row.alone is not None and row.chances.alone is not None for row in rows)
-    alone = [row.chances.alone[np.arange(len(row.shown)), row.shown] for row in rows if row.chances.alone is not None]
+    known = all(row.alone is not None and row.target_alone is not None for row in rows)
+    alone = [row.target_alone for row in rows if row.target_alone is not None]
     return Slates(
         users=users.astype(np.int64),
         logged=_padded([row.propensities for row in rows], slots, 1.0),
-        target=_padded(targets, slots, 1.0),
+        target=_padded([row.target for row in rows], slots, 1.0),
         shown=np.arange(slots) < np.array([len(row.shown) for row in rows])[:, None],
         rewards={name: _padded([row.rewards[name] for row in rows], slots, 0.0) for name in rows[0].rewards},
         logged_alone=_padded([row.alone for row in rows if row.alone is not None], slots, 1.0) if known else None,
@@ -138,8 +144,8 @@ def _padded(values: Sequence[Floats], slots: int, fill: float) -> Floats:
 def _pools(rows: Sequence[Row], slots: int, width: int) -> Pools:
     names = {name: code for code, name in enumerate(sorted({name for row in rows for name in row.actions}))}
     words = {word: code for code, word in enumerate(sorted({word for row in rows for word in row.context}))}
-    size, kinds = len(rows), 1 + (rows[0].chances.scores is not None)
-    known = all(row.chances.alone is not None for row in rows)
+    size, kinds = len(rows), rows[0].scores.shape[1]
+    known = all(row.given_alone is not None for row in rows)
     given = np.zeros((size, slots, width), np.float32)
     alone = np.zeros((size, slots, width), np.float32) if known else None
     shown = np.zeros((size, slots), np.int64)
@@ -148,14 +154,12 @@ def _pools(rows: Sequence[Row], slots: int, width: int) -> Pools:
     context = np.full((size, max((len(row.context) for row in rows), default=0)), -1, np.int32)
     for number, row in enumerate(rows):
         filled, wide = len(row.shown), len(row.actions)
-        given[number, :filled, :wide] = row.chances.given
-        if alone is not None and row.chances.alone is not None:
-            alone[number, :filled, :wide] = row.chances.alone
+        given[number, :filled, :wide] = row.given
+        if alone is not None and row.given_alone is not None:
+            alone[number, :filled, :wide] = row.given_alone
         shown[number, :filled] = row.shown
         actions[number, :wide] = [names[name] for name in row.actions]
-        scores[number, :wide, 0] = row.scores
-        if row.chances.scores is not None:
-            scores[number, :wide, 1] = row.chances.scores
+        scores[number, :wide] = row.scores
         context[number, : len(row.context)] = [words[word] for word in row.context]
     positions = np.array([row.position for row in rows], np.int32)
     return Pools(given, alone, shown, actions, scores, positions, context, tuple(names), tuple(words))

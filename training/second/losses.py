@@ -95,7 +95,8 @@ def next_action_loss(
     own = (states * net.actions(numbers)).sum(dim=-1) * net.next_scale + net.next_bias[numbers]
     others = net.next_action(states, drawn).float() - log_q[drawn - FIRST]
     others = others.masked_fill(drawn[None, :] == numbers[:, None], -1e30)
-    logits = torch.cat([(own.float() - log_q[numbers - FIRST])[:, None], others], dim=1)
+    # what came next is always among them, so only the drawn stand for more than themselves
+    logits = torch.cat([own.float()[:, None], others], dim=1)
     return cross_entropy(logits, torch.zeros_like(numbers))
 
 

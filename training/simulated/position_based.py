@@ -23,7 +23,7 @@ class PositionWorld:
         slates: number of lists of `size` candidates.
         theta: how often a position is looked at: 1/position^`decay`.
         shuffled: share of lists in random order.
-        noise: of the logging policy's score, against γ's spread.
+        noise, wrong: of the logging policy's score, against γ's spread: chance, and a feature that means nothing.
     """
 
     slates: int = 20_000
@@ -32,6 +32,7 @@ class PositionWorld:
     decay: float = 1.0
     shuffled: float = 0.05
     noise: float = 0.5
+    wrong: float = 1.5
 
     @property
     def theta(self) -> Floats:
@@ -68,7 +69,7 @@ def draw_lists(rng: np.random.Generator, world: PositionWorld) -> PositionLog:
     features = rng.normal(size=(*shape, world.features))
     relevance = _relevance(features)
     spread = float(relevance.std())
-    score = relevance + rng.normal(0.0, world.noise * spread, shape) + 0.5 * spread * features[..., 0]
+    score = relevance + rng.normal(0.0, world.noise * spread, shape) + world.wrong * spread * features[..., 0]
     shuffled = rng.random(world.slates) < world.shuffled
     score[shuffled] = rng.random((int(shuffled.sum()), world.size))
     order = np.argsort(-score, axis=1)

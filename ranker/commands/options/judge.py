@@ -24,7 +24,7 @@ def add_evaluate(commands: Any) -> None:
     evaluate.add_argument(
         "--models", type=Path, metavar="MODELS", help="needed, but for --off-policy without a version"
     )
-    date(evaluate, "--since", "judge from DATE on; default: where the version's data ends")
+    date(evaluate, "--since", "judge from DATE on; default: where the version's data ends, or all")
     evaluate.add_argument("--hint", action="store_true", help="what users typed becomes the context's text")
     evaluate.add_argument("--version", metavar="V", help="default: the newest")
     _add_off_policy(evaluate)

@@ -171,8 +171,8 @@ def test_shadow_fills_what_is_left_and_costs_the_others_no_deadline() -> None:
 
 @pytest.mark.parametrize(("busy_per_s", "least"), [(300.0, 0.95), (1600.0, 0.01)], ids=["busy", "overloaded"])
 def test_a_rarely_used_model_is_served_beside_a_busy_one(busy_per_s: float, least: float) -> None:
-    # Under overload a request that needs a batch of its own is the first to be refused, since it would end last: the next
-    # test has what one more of them would cost, and how an operator says that they are worth it.
+    # Under overload a request that needs a batch of its own is the first to be refused, since it would end last: the
+    # next test has what one more of them would cost, and how an operator says that they are worth it.
     made = twenty_by_sixteen()
     made.seed_cost("x@1", fixed_ms=20.0, per_token_ms=0.0)
     requests = chain(
@@ -203,6 +203,21 @@ def test_a_request_for_a_rare_model_costs_a_batch_of_others_and_is_served_first_
     assert len(outcome.ended) - rare == pytest.approx(places - 16 * its_batches, rel=0.05), "it takes sixteen places"
     if priority == "premium":
         assert rare == sum(name.startswith("x") for name in outcome.offered)
+
+
+@pytest.mark.parametrize(("load", "least"), [(0.9, 0.99), (1.5, 0.4), (3.0, 0.03)])
+def test_cached_histories_do_not_starve_those_that_have_to_be_encoded(load: float, least: float) -> None:
+    made = Scheduler(SchedulerConfig(max_batch_tokens=2048))
+    made.seed_cost("m@1", fixed_ms=5.0, per_token_ms=0.01)
+    rate = load * 2048 / (5.0 + 0.01 * 2048) * 1000.0 / 100.0  # of a mean of 100 tokens
+    requests = chain(
+        poisson(0.9 * rate, 0.0, 4000.0, seed=1, budget_ms=100.0, tokens=lambda draw: 55, name="hit"),
+        poisson(0.1 * rate, 0.0, 4000.0, seed=2, budget_ms=100.0, tokens=lambda draw: 505, name="miss"),
+    )
+    outcome = play(made, requests, affine(5.0, 0.01, jitter=0.02))
+    answered = sum(name.startswith("miss") for name in outcome.ended)
+    assert answered >= least * sum(name.startswith("miss") for name in outcome.offered)
+    assert outcome.late() == 0
 
 
 def test_stalls_of_the_machine_cost_their_own_batches_and_few_others() -> None:

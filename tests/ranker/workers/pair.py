@@ -1,4 +1,4 @@
-"""A keeper and a follower in this process, with a real socket between them, one store and one clock that the test moves."""
+"""A keeper and a follower in this process: a real socket between them, one store, one clock that the test moves."""
 
 from __future__ import annotations
 
@@ -105,13 +105,11 @@ async def following(follower: Follower, folder: Path) -> AsyncIterator[None]:
 @asynccontextmanager
 async def pair(tmp_path: Path, **options: Any) -> AsyncIterator[Pair]:
     """Both, joined."""
-    config = {"catalogue_lag_limit_ms": LIMIT_MS, "store_timeout_ms": 2000.0}
+    config: dict[str, Any] = {"catalogue_lag_limit_ms": LIMIT_MS, "store_timeout_ms": 2000.0}
     kept = {name: options.pop(name) for name in ("epsilon", "lag_limit_ms") if name in options}
     async with service(tmp_path, **options, **config, **kept) as keeper:
         owners = keeper.running.service.owners
-        desk = FeedDesk(
-            owners.log, owners.applier, owners.catalogue.live, owners.intake.own, keeper.clock, LIMIT_MS
-        )
+        desk = FeedDesk(owners.log, owners.applier, owners.catalogue.live, owners.intake.own, keeper.clock, LIMIT_MS)
         owners.applier.listener, owners.catalogue.on_changed = desk, desk.changed
         owners.intake.own.on_wrote = desk.wrote
         folder = new_folder()

@@ -29,6 +29,11 @@ ACTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+def now() -> str:
+    """As an event's time."""
+    return format_time(from_seconds(SystemClock().now_s()))
+
+
 @dataclass
 class Worker:
     """A connection that one worker has accepted."""
@@ -53,8 +58,7 @@ class Worker:
 
     async def post(self, **fields: Any) -> None:
         """An event that is acknowledged."""
-        now = format_time(from_seconds(SystemClock().now_s()))
-        reply = await self.ask("POST", "/v1/events", {"id": os.urandom(8).hex(), "time": now, "user": "u1", **fields})
+        reply = await self.ask("POST", "/v1/events", {"id": os.urandom(8).hex(), "time": now(), "user": "u1", **fields})
         assert [result["status"] for result in reply.json()["results"]] == ["accepted"], reply.text
 
     async def put(self, action: str, **fields: Any) -> None:
@@ -129,7 +133,9 @@ def several(folder: Path, workers: int) -> Iterator[Several]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with (
         (folder / "stderr").open("wb") as printed,
-        subprocess.Popen([*command, *places], stdout=subprocess.PIPE, stderr=printed, cwd=ROOT, env=environment) as child,
+        subprocess.Popen(
+            [*command, *places], stdout=subprocess.PIPE, stderr=printed, cwd=ROOT, env=environment
+        ) as child,
     ):
         try:
             assert child.stdout is not None

@@ -44,6 +44,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "train.yaml").write_text(QUICK)
     (folder / "serve.yaml").write_text("epsilon: 0.3\ntemperature: 1.0\n")
     light = ["--log", folder / "log", "--models", folder / "models", "--config", folder / "train.yaml"]
+    light += ["--until", "2024-06-03"]
     assert main(["train", "light", *map(str, light)]) == 0
     return folder
 
@@ -83,6 +84,10 @@ def test_a_version_is_judged_behind_the_services_draw(nextaction: Nextaction, si
     assert report["target"] == "1" and report["slots"] == 3 and set(report["overlap"]) == {"prefix", "joint", "alone"}
     assert report["notes"]["propensities_not_of_these_scores"] == 0
     assert report["exploration"] == {"epsilon": 0.3, "temperature": 1.0}
+    assert report["since"] == "2024-06-03T00:00:00.000Z", "by default it is judged by what it did not learn from"
+    assert report["notes"]["before_since"] > 0
+    early = nextaction("evaluate", "--off-policy", *paths, "--target", "1", "--since", "2024-06-01", "--json")
+    assert "some of what it is judged by" in early.err and early.json["slates"] > report["slates"]
     uniform = nextaction("evaluate", "--off-policy", *paths, "--target", "uniform", "--json").json
     assert uniform["overlap"]["prefix"]["mean_weight"] == pytest.approx(1.0, abs=0.3)
     assert "surface=chat" in uniform["slices"]

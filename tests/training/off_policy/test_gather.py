@@ -29,7 +29,12 @@ def gathered(folder: Path, events: Sequence[Event], exploration: Exploration | N
 
 @pytest.mark.parametrize(
     ("propensity", "reason"),
-    [(None, "propensity_missing"), (0.0, "propensity_zero"), (1.5, "propensity_above_one"), (-0.1, "propensity_negative")],
+    [
+        (None, "propensity_missing"),
+        (0.0, "propensity_zero"),
+        (1.5, "propensity_above_one"),
+        (-0.1, "propensity_negative"),
+    ],
     ids=str,
 )
 def test_a_propensity_that_is_none_rejects_its_ranking(propensity: float | None, reason: str, tmp_path: Path) -> None:
@@ -127,7 +132,7 @@ def test_a_ranking_logged_twice_counts_once(tmp_path: Path) -> None:
 
 
 def test_nothing_is_known_of_whom_was_forgotten(tmp_path: Path) -> None:
-    events = [drawn("1", 0, "a", [0.5]), drawn("2", 1, "b", [0.5]), forget(5.0, "u-1")]
+    events: list[Event] = [drawn("1", 0, "a", [0.5]), drawn("2", 1, "b", [0.5]), forget(5.0, "u-1")]
     found = gathered(tmp_path, events)
     assert found.rejected == {"forgotten": 1} and len(found.slates) == 1
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from features.events import Context, Event
+from ranker.propensity import Exploration
 from tests.training.logs import catalogue, write_log
 from tests.training.off_policy.small import accepted, drawn
+from training import simulate
 from training.off_policy.errors import OffPolicyError
 from training.off_policy.gather import gather
 from training.off_policy.judge import NOT_ENOUGH, JudgeConfig, Judgement, judge
 from training.off_policy.targets import Uniform
+from training.simulate import Popularity, Shuffled, Simulator
 
 CONFIG = JudgeConfig(draws=200)
 SHARES = {"a": 0.4, "b": 0.3, "c": 0.2, "d": 0.1}
@@ -130,3 +134,33 @@ def test_trees_may_model_the_reward_and_an_unknown_model_is_named(tmp_path: Path
     assert whole.rewards["usefulness"].estimates["dr"].value == pytest.approx(0.5, abs=0.02)
     with pytest.raises(OffPolicyError, match="reward model 'oracle' is not one of ridge, trees"):
         judge(found, JudgeConfig("oracle"))
+
+
+def test_a_slice_without_a_row_is_refused_and_breaks_nothing(tmp_path: Path) -> None:
+    events: list[Event] = []
+    for number in range(300):
+        event = drawn(str(number), float(number), "abcd"[number % 4], [0.25])
+        events += [event, accepted(event, "abcd"[number % 4])] if number % 3 else [event]
+    found = gather(write_log(tmp_path / "log", [*catalogue("abcd"), *events]), Uniform())
+    whole, slices = judge(replace(found, slices={"region=none": np.zeros(0, np.int64)}), CONFIG)
+    assert whole.enough
+    empty = slices["region=none"]
+    assert (empty.slates, empty.enough) == (0, False)
+    assert empty.overlap["prefix"].refusals[0].condition == "slates"
+
+
+@pytest.mark.slow
+def test_on_the_simulated_assistant_the_uniform_targets_interval_covers_what_a_uniform_policy_gets(
+    tmp_path: Path,
+) -> None:
+    for seed in (1, 2, 3):
+        logs = {}
+        for name, policy, share in (("uniform", Shuffled(), 1.0), ("log", Popularity(), 0.3)):
+            events = list(Simulator(seed, users=225, days=7).events(policy, simulate.Exploration(share)))
+            logs[name] = gather(write_log(tmp_path / f"{name}-{seed}", events), Uniform(), Exploration(share))
+        truth = judge(logs["uniform"], CONFIG)[0].rewards["completions"].logged
+        found = judge(logs["log"], CONFIG)[0].rewards["completions"].estimates
+        assert truth is not None and truth.low is not None and truth.high is not None
+        for name in ("snips", "rips", "cascade-dr"):
+            low, high = found[name].low, found[name].high
+            assert low is not None and high is not None and low < truth.high and truth.low < high

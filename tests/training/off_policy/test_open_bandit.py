@@ -74,7 +74,12 @@ def test_what_cannot_be_a_row_is_named_with_its_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("", "propensity_missing"), ("nan", "propensity_missing"), ("0", "propensity_zero"), ("1.5", "propensity_above_one")],
+    [
+        ("", "propensity_missing"),
+        ("nan", "propensity_missing"),
+        ("0", "propensity_zero"),
+        ("1.5", "propensity_above_one"),
+    ],
     ids=repr,
 )
 def test_a_propensity_that_is_none_is_kept_for_the_evaluation_to_count(text: str, reason: str, tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ def test_more_rows_of_the_same_users_do_not_narrow_the_interval() -> None:
     rng = np.random.default_rng(3)
     rewards = (rng.random((100, 1)) < 0.5).astype(float)
     once = slates([[0.5]] * 100, [[0.5]] * 100, rewards.tolist())
-    often = slates([[0.5]] * 900, [[0.5]] * 900, np.repeat(rewards, 9, axis=0).tolist(), np.repeat(range(100), 9))
+    users = np.repeat(range(100), 9).tolist()
+    often = slates([[0.5]] * 900, [[0.5]] * 900, np.repeat(rewards, 9, axis=0).tolist(), users)
     assert spread({"ips": estimate("ips", often, "r")}, often.users)["ips"].se == pytest.approx(
         spread({"ips": estimate("ips", once, "r")}, once.users)["ips"].se or 0.0
     )

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ranker.release import registry as registry_module
+from ranker.release import durable
 from ranker.release.errors import RegistryError
 from ranker.release.registry import Manifest, Registry
 from ranker.second.config import SecondConfig
 from ranker.second.weights import to_files
 from tests.ranker.second.made import KNOWN, model
+from tests.training.second.interrupted import EAGER, packed
 from tests.training.second.made import sequence_log
 from tests.training.second.test_train_second import LIGHT
 from training.errors import TrainingError
 from training.light import train_light
 from training.publish import publish
-from training.second.job import TrainedSecond
+from training.second.job import Request, TrainedSecond, train_second
 from training.second.publish import publish_second
 
 ROOT = Path(__file__).parents[3]
@@ -61,9 +62,9 @@ def test_a_run_that_was_killed_and_taken_up_ends_with_the_weights_of_one_that_wa
         told = resumed.communicate()[0].splitlines()
     assert told[-1] == "resumed"
     assert told[0] != "1 1"
-    with started(folder, "-", "whole") as whole:
-        assert whole.communicate()[0].splitlines()[-1] == "anew"
-    assert (folder / "resumed").read_bytes() == (folder / "whole").read_bytes()
+    light = Registry(folder / "models").manifest("1")
+    whole = train_second(Request(folder / "log", light, None, EAGER))
+    assert (folder / "resumed").read_bytes() == packed(whole)
 
 
 def test_a_checkpoint_of_something_else_is_not_taken_up_and_a_broken_one_is_named(tmp_path: Path) -> None:
@@ -92,22 +93,17 @@ def light_version(folder: Path) -> tuple[Registry, Manifest]:
     return registry, registry.publish({"light-plain.txt": b"trees"}, schema="f00d")
 
 
-def export(folder: str, barrier: Any, found: Any) -> None:
-    registry = Registry(Path(folder) / "models")
-    barrier.wait()
-    found.put(publish_second(registry, registry.manifest("1"), small()).version)
-
-
 def test_two_trainers_that_export_at_once_get_different_versions(tmp_path: Path) -> None:
-    registry, _ = light_version(tmp_path)
-    spawn = multiprocessing.get_context("spawn")
-    barrier, found = spawn.Barrier(2), spawn.Queue()
-    workers = [spawn.Process(target=export, args=(str(tmp_path), barrier, found)) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    versions = sorted(found.get(timeout=60) for _ in workers)
-    for worker in workers:
-        worker.join()
+    registry, light = light_version(tmp_path)
+    barrier, trained = threading.Barrier(2), small()
+
+    def export(_: int) -> str:
+        own = Registry(registry.folder)
+        barrier.wait()
+        return publish_second(own, light, trained).version
+
+    with ThreadPoolExecutor(2) as pool:
+        versions = sorted(pool.map(export, range(2)))
     assert versions == ["2", "3"]
     assert all(registry.verify(version) == [] for version in ("1", "2", "3"))
 
@@ -115,7 +111,7 @@ def test_two_trainers_that_export_at_once_get_different_versions(tmp_path: Path)
 def test_a_disk_that_is_full_during_the_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry, light = light_version(tmp_path)
     before = sorted(path.name for path in registry.folder.iterdir())
-    real, written = registry_module.write_new, 0
+    real, written = durable.write_new, 0
 
     def full(path: Path, content: bytes) -> None:
         nonlocal written
@@ -125,7 +121,7 @@ def test_a_disk_that_is_full_during_the_export_leaves_nothing(tmp_path: Path, mo
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         real(path, content)
 
-    monkeypatch.setattr(registry_module, "write_new", full)
+    monkeypatch.setattr("ranker.release.registry.write_new", full)
     with pytest.raises(RegistryError, match="No space left"):
         publish_second(registry, light, small())
     assert sorted(path.name for path in registry.folder.iterdir()) == before

@@ -1,0 +1,52 @@
+"""Counts of several processes: added up whatever they count, and a tally that comes back as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ranker.answers import EventAnswer, RankAnswer
+from ranker.api.counted import both, counted
+from ranker.api.tally import Tally
+from ranker.workers.counts import added, unpacked
+from ranker.workers.errors import FeedError
+
+
+@given(st.dictionaries(st.text(max_size=3), st.integers(0, 9)), st.dictionaries(st.text(max_size=3), st.integers(0, 9)))
+def test_numbers_add_up_name_by_name(one: dict[str, int], other: dict[str, int]) -> None:
+    total = added({"a": one}, {"a": other})["a"]
+    assert total == {name: one.get(name, 0) + other.get(name, 0) for name in one.keys() | other.keys()}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [({"a": 1}, {"a": [1]}), ({"a": [1]}, {"a": [1, 2]}), ({"a": "x"}, {"a": 1})]
+)
+def test_counts_that_do_not_fit_are_named(one: dict[str, Any], other: dict[str, Any]) -> None:
+    with pytest.raises(FeedError, match="'a'"):
+        added(one, other)
+
+
+def test_bytes_that_are_no_counts_are_refused() -> None:
+    with pytest.raises(FeedError):
+        unpacked(b"\xc1")
+
+
+def tally_of(times: int) -> Tally:
+    tally = Tally()
+    for _ in range(times):
+        tally.answered("/v1/rank", 200, 12.0)
+        tally.answered("/v1/users/{user}", 404, 1.5)
+        tally.disconnected("/v1/rank")
+        tally.ranked(RankAnswer("r", [], "live", {}, ["empty"], {"light": 0.3, "total": 400.0}))
+        tally.ingested([EventAnswer("e", "accepted"), EventAnswer("f", "refused", "too_old")])
+    return tally
+
+
+def test_a_tally_goes_over_the_feed_and_is_added_as_if_one_process_had_counted_all() -> None:
+    over = unpacked(msgspec.msgpack.encode(counted(tally_of(2))))
+    assert counted(both(tally_of(3), over)) == counted(tally_of(5))
+    assert counted(both(tally_of(3), {})) == counted(tally_of(3))

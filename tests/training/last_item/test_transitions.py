@@ -1,0 +1,96 @@
+"""Evidence of what followed what, and how it is mixed in."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.last_item.blend import Blend, choose_blend, inside, mixed, repeat_log_odds, repeated, sources
+from training.last_item.sequences import Ragged, from_lists
+from training.last_item.split import Queries, split_last
+from training.last_item.transitions import Floats32, TransitionSettings, count_transitions, popularity
+
+ROWS = st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=8), min_size=1, max_size=6)
+
+
+def ragged(rows: list[list[int]]) -> Ragged:
+    starts = np.cumsum([0, *map(len, rows)]).astype(np.int64)
+    codes = np.array([code for row in rows for code in row], np.int32)
+    return Ragged(starts, codes, np.zeros(len(codes)))
+
+
+def by_hand(rows: list[list[int]], history: list[int], settings: TransitionSettings) -> np.ndarray:
+    """The formula of the module's docstring, term by term."""
+    counts: dict[tuple[int, int], float] = defaultdict(float)
+    for row in rows:
+        for at, one in enumerate(row):
+            for distance in range(1, settings.reach + 1):
+                if at + distance < len(row) and row[at + distance] != one:
+                    counts[one, row[at + distance]] += 1 / distance
+                    counts[row[at + distance], one] += settings.backward / distance
+    shares = popularity(ragged(rows), 5)
+    scores = np.zeros(6)
+    for age, one in enumerate(reversed(history[-settings.last :])):
+        found = np.array([counts[one, other] / shares[other] ** settings.damping if other else 0 for other in range(6)])
+        if found.sum() > 0:
+            scores += settings.decay**age * found / found.sum()
+    return scores / scores.sum() if scores.sum() > 0 else shares
+
+
+@given(ROWS, st.lists(st.integers(1, 5), min_size=1, max_size=6))
+def test_transitions_are_the_formula_counted_by_hand(rows: list[list[int]], history: list[int]) -> None:
+    settings = TransitionSettings(last=4, decay=0.5, damping=0.3)
+    found = count_transitions(ragged(rows), 5, settings).probabilities(ragged([history]))[0]
+    assert np.allclose(found, by_hand(rows, history, settings), atol=1e-5)
+    assert np.isclose(found.sum(), 1.0, atol=1e-5)
+
+
+def test_a_history_that_says_nothing_gets_the_popularity() -> None:
+    transitions = count_transitions(ragged([[1, 2], [3]]), 3, TransitionSettings())
+    assert np.array_equal(transitions.probabilities(ragged([[3], [0]])), np.tile(transitions.popularity, (2, 1)))
+
+
+def test_repeats_are_as_likely_as_they_turned_out() -> None:
+    again = np.array([True] * 30 + [False] * 70)
+    raised = repeat_log_odds(np.full(100, 0.1), again)
+    odds = np.exp(raised) * 0.1 / 0.9
+    assert odds / (1 + odds) == pytest.approx(30.5 / 101)
+
+
+def test_where_nothing_repeats_items_of_the_history_come_last() -> None:
+    histories = ragged([[1, 2, 1]])
+    scores = mixed(np.full((1, 5), 0.2, np.float32), None, Blend(repeat=-9.0), histories)
+    assert scores[0, 1] == scores[0, 2] < 1e-4 < scores[0, 3]
+    assert [row.tolist() for row in inside(histories)] == [[0, 0], [1, 2]]
+
+
+def test_repeated_answers_are_found() -> None:
+    queries = Queries(ragged([[1, 2], [3], [0]]), np.array([2, 1, 0], np.int32), np.arange(3))
+    assert repeated(queries).tolist() == [True, False, True]
+
+
+def even(histories: Ragged) -> Floats32:
+    found = np.full((len(histories), 7), 1 / 6, np.float32)
+    found[:, 0] = 0.0
+    return found
+
+
+def test_transitions_get_weight_where_the_next_item_follows_from_the_last_and_none_where_it_does_not() -> None:
+    rng = np.random.default_rng(0)
+    follows = split_last(from_lists({f"u{n}": [str((n + k) % 6) for k in range(6)] for n in range(60)}))
+    chance = split_last(from_lists({f"u{n}": [str(k) for k in rng.permutation(6)] for n in range(200)}))
+    strong, _ = choose_blend(even, follows.train, follows.validation, 6)
+    weak, curve = choose_blend(even, chance.train, chance.validation, 6)
+    assert strong.weight >= 0.5
+    assert weak.weight <= 0.2
+    assert len(curve) == 13
+
+
+def test_a_blend_without_weight_asks_the_network_alone() -> None:
+    split = split_last(from_lists({"u": list("abcdef")}))
+    scores = sources(even, None, Blend())(split.test.histories)
+    assert np.allclose(scores, even(split.test.histories))
