@@ -60,7 +60,8 @@ class RatedCells:
 def pulled(part: Numbers, whole: Numbers) -> Numbers:
     """Shares [tables, candidates], each table's pulled towards PRIOR_RATE by its own weight."""
     weights = _WEIGHTS[: len(part)]
-    return (part + weights * PRIOR_RATE) / (whole + weights)
+    rates: Numbers = (part + weights * PRIOR_RATE) / (whole + weights)
+    return rates
 
 
 _WEIGHTS = np.array([5.0, 10.0, 5.0, 5.0, 5.0, 5.0])[:, None]

@@ -12,10 +12,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, TypeVar, Union
 
 from redis._parsers.hiredis import NOT_ENOUGH_DATA
-from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -283,6 +284,9 @@ def _maker(address: StoreUrl) -> Callable[[], Driver]:
         "db": address.db, "username": address.username, "password": address.password,
         "protocol": 2, "socket_timeout": None, "socket_connect_timeout": None,
     }  # fmt: skip
+    if "driver_info" in signature(AbstractConnection.__init__).parameters:
+        # Else each connection looks for the driver's version among the installed packages: a millisecond of the loop.
+        options["driver_info"] = Connection().driver_info
     if address.scheme == "unix":
         return lambda: _Unix(path=address.path, **options)
     options |= {"host": address.host, "port": address.port}

@@ -86,6 +86,8 @@ class SlotIndex:
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
+        self._asked: Sequence[str] = ()
+        self._found: Numbers = np.zeros(0, np.int64)
         self.slots = Rows(np.int64(-2), _slots_stamp, _slots)
         """Slots, -1 where a table has no cell of an action."""
         self.useful = Rows(np.float64(-1.0), _values_stamp, _useful)
@@ -97,21 +99,32 @@ class SlotIndex:
 
     def numbers(self, actions: Sequence[str]) -> Numbers | None:
         """The number of each action; None when there are too many, and then all is forgotten."""
+        if actions is self._asked:
+            return self._found
         try:
-            return np.fromiter(map(self._numbers.__getitem__, actions), np.int64, len(actions))
+            return self._remembered(actions)
         except KeyError:
             for action in actions:
                 self._numbers.setdefault(action, len(self._numbers))
         if len(self._numbers) > MAX_NUMBERS:
             self.forget()
             return None
-        return np.fromiter(map(self._numbers.__getitem__, actions), np.int64, len(actions))
+        return self._remembered(actions)
 
     def forget(self) -> None:
         """No action has a number."""
         self._numbers.clear()
+        self._asked = ()
+        self._found = np.zeros(0, np.int64)
         self.slots.forget()
         self.useful.forget()
+
+    def _remembered(self, actions: Sequence[str]) -> Numbers:
+        """A tuple's numbers stay for the next who asks for the same; what raises changes nothing."""
+        numbers = np.fromiter(map(self._numbers.__getitem__, actions), np.int64, len(actions))
+        if isinstance(actions, tuple):
+            self._asked, self._found = actions, numbers
+        return numbers
 
 
 def _slots_stamp(table: CounterTable) -> int:

@@ -92,6 +92,10 @@ class Conjunction:
         self._size = 0
         self._failing: dict[Hashable, NDArray[np.int8]] = {}
 
+    def __len__(self) -> int:
+        """Contexts that are remembered."""
+        return len(self._failing)
+
     def forget(self, size: int) -> None:
         """What was remembered is of other rows; there are `size` now."""
         self._size = size

@@ -108,9 +108,9 @@ class TextSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TreesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """LightGBM's LambdaMART."""
 
-    rounds: Annotated[int, Meta(ge=1, le=100_000)] = 60
+    rounds: Annotated[int, Meta(ge=1, le=100_000)] = 30
     num_leaves: Annotated[int, Meta(ge=2, le=4096)] = 15
-    learning_rate: Positive = 0.14
+    learning_rate: Positive = 0.2
     min_data_in_leaf: Count = 200
     feature_fraction: Fraction = 0.6
     bagging_fraction: Fraction = 0.8

@@ -16,6 +16,10 @@ def greedy_order(ranking: Ranking) -> list[int]:
     """
     scores, priors = ranking.scores, ranking.prior
     assert scores is not None and priors is not None, "the light stage runs first"
+    order = (-scores).argsort(kind="stable")
+    by_score = scores.take(order)
+    if not np.count_nonzero(by_score[1:] == by_score[:-1]):
+        return _rows(order)
     order = np.lexsort((-priors, -scores))
     by_score, by_prior = scores[order], priors[order]
     ties = (by_score[1:] == by_score[:-1]) & (by_prior[1:] == by_prior[:-1])

@@ -1,4 +1,4 @@
-"""Runs an ASGI application on uvicorn: one worker, loopback unless told otherwise, a port that is known first.
+"""Runs an ASGI application on uvicorn in this process: loopback unless told otherwise, a port that is known first.
 
 The caller opens the listener (so port 0 is a number before anything starts), builds the application on
 the loop it will run on, and closes what it opened once `serve` has returned.

@@ -163,7 +163,8 @@ def _first_left() -> NDArray[np.uint8]:
     """By the bits of leaves that were taken, the first that was not."""
     bits = np.arange(1 << MAX_LEAVES)
     free = ~bits & (bits + 1)  # the lowest bit that is not set
-    return np.log2(np.minimum(free, 1 << (MAX_LEAVES - 1))).astype(np.uint8)
+    first: NDArray[np.uint8] = np.log2(np.minimum(free, 1 << (MAX_LEAVES - 1))).astype(np.uint8)
+    return first
 
 
 def as_arrays(text: str) -> TreeArrays | None:

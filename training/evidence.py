@@ -24,7 +24,7 @@ Bias = Literal["none", "model", "ips"]
 
 
 def is_drawn(labels: Labels) -> bool:
-    """Whether most of the log's lists have propensities."""
+    """Whether most of the log's lists have propensities, and something beside the first to compare with."""
     drawn = labels.counts["drawn"]
     return drawn > 0 and drawn >= MIN_DRAWN_SHARE * labels.counts["rankings"]
 

@@ -223,7 +223,7 @@ class LabelReader:
         positions = tuple(item.position for item in event.items)
         self.joined[event.user, event.id] = Joined(row, event.context.surface, positions, [math.nan] * len(items))
         chances = [item.propensity for item in event.items if item.propensity is not None]
-        self.counts["drawn"] += len(chances) == len(items) > 0
+        self.counts["drawn"] += len(chances) == len(items) > 1
         self.counts["explored"] += any(chance < 1.0 for chance in chances)
         taking = self._open.setdefault(event.user, {})
         taking[event.id] = None

@@ -91,7 +91,8 @@ def train_light(
         logdir, until_s, config.sample, hint, lambda done: progress("replay", done, 0), config.labels, config.outcomes
     )
     if not examples.vectors.features:
-        raise TrainingError(f"{logdir} has no useful outcome to learn from: {dict(examples.labels.counts)}")
+        counts, skipped = dict(examples.labels.counts), dict(examples.skipped)
+        raise TrainingError(f"{logdir} has no useful outcome to learn from: {counts}; skipped {skipped}")
     unbiased = make_unbiased(examples.slots, examples.labels, config.position)
     files, metrics = {}, {}
     sets: Mapping[str, tuple[TermRows, VectorRows]] = {
@@ -143,9 +144,7 @@ def text_out_of_fold(terms: TermRows, config: TrainConfig, progress: Progress) -
     return final, scores
 
 
-def fit_trees(
-    vectors: VectorRows, settings: TreesSettings, unbiased: Unbiased, progress: Progress
-) -> lightgbm.Booster:
+def fit_trees(vectors: VectorRows, settings: TreesSettings, unbiased: Unbiased, progress: Progress) -> lightgbm.Booster:
     """Trees for all vectors, their text columns filled."""
     gains, positions = np.concatenate(vectors.grades), np.concatenate(vectors.positions)
     table = gain_table(gains, settings.exponential)

@@ -51,8 +51,9 @@ def ndcg(
         missed: gains of relevant candidates that were not ranked: they are in the ideal only.
 
     Raises:
-        ValueError: shapes differ, or a score or gain is not finite.
+        ValueError: shapes differ, a score or gain is not finite, 2^g overflows, or k is below 1.
     """
+    _check_at_least_one("k", k)
     ranked = rank_blocks(scores, gains, exponential)
     missing = worth(np.asarray(missed, np.float64), exponential)
     return _ndcg(ranked, k, missing)
@@ -73,6 +74,7 @@ def hit_rate(scores: ArrayLike, gains: ArrayLike, k: int) -> float | None:
     Raises:
         ValueError: as `ndcg`.
     """
+    _check_at_least_one("k", k)
     return _hit_rate(rank_blocks(scores, gains), k)
 
 
@@ -121,8 +123,9 @@ def calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins: int = 1
         labels: [n], 0 or 1.
 
     Raises:
-        ValueError: shapes differ, or a probability is outside [0, 1].
+        ValueError: shapes differ, a probability is outside [0, 1], or bins is below 1.
     """
+    _check_at_least_one("bins", bins)
     predicted, observed = paired(probabilities, labels, "labels")
     if predicted.size == 0:
         return None
@@ -217,6 +220,11 @@ class RankMetrics:
     def means(self) -> dict[str, float | None]:
         """The mean of each metric; None when no query counts."""
         return {name: float(np.mean(figures)) if figures else None for name, figures in self.values.items()}
+
+
+def _check_at_least_one(name: str, number: int | None) -> None:
+    if number is not None and number < 1:
+        raise ValueError(f"{name} {number} is below 1")
 
 
 def _ndcg(ranked: Ranked, k: int | None, missed: Floats | None = None) -> float | None:

@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
+MAX_EXPONENT = 1000.0
+
 
 @dataclass(frozen=True)
 class Ranked:
@@ -79,8 +81,14 @@ def paired(scores: ArrayLike, gains: ArrayLike, name: str) -> tuple[Floats, Floa
 
 
 def worth(gains: Floats, exponential: bool) -> Floats:
-    """Gains as DCG counts them: g or 2^g − 1, a negative one as 0."""
+    """Gains as DCG counts them: g or 2^g − 1, a negative one as 0.
+
+    Raises:
+        ValueError: a gain is too large for 2^g.
+    """
     useful = np.maximum(gains, 0.0)
+    if exponential and useful.max(initial=0.0) > MAX_EXPONENT:
+        raise ValueError(f"gain {useful.max()} is above {MAX_EXPONENT:g}: 2^g of a list would overflow")
     return np.exp2(useful) - 1.0 if exponential else useful
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,7 @@ _UNJUDGED = -1.0
 Verdicts = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """What declarations are held against; `types` are those of the context's entities, in order."""
 
     surface: str | None

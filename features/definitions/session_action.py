@@ -12,8 +12,6 @@ from features.known import Moment
 from features.rows import SessionRow
 
 _EMPTY = SessionRow()
-_NEVER = (0.0, math.nan, 0.0)
-_OF_ACTION = [0, 1, 2, 7]
 
 
 class SessionAction:
@@ -35,27 +33,31 @@ class SessionAction:
         """Values [candidates, columns]."""
         session = moment.known.session or _EMPTY
         columns = np.empty((len(self.columns), len(moment.actions)))
-        columns[_OF_ACTION] = _places(moment.actions, session, moment.now_s)
+        places = _places(moment.actions, session, moment.now_s)
+        columns[0:3] = places[0:3]
         columns[3] = len(session.actions)
         columns[4] = math.log1p(session.events)
         columns[5] = _events_since_action(session)
         columns[6] = _hours_since_event(moment.now_s, session)
+        columns[7] = places[3]
         return columns.T
 
 
 def _places(actions: tuple[str, ...], session: SessionRow, now_s: float) -> Columns:
     """How often each action was done, how many actions and hours ago (NaN: never), and if last: [4, candidates]."""
     slots: dict[str, int] = {}
-    table = [_NEVER]
+    counts, steps_since, times_s, last = [0.0], [math.nan], [0.0], [0.0]
     for step, done in enumerate(reversed(session.actions)):
-        slot = slots.setdefault(done.action, len(table))
-        if slot == len(table):
-            table.append((0.0, step, done.time_s))
-        count, steps, last_s = table[slot]
-        table[slot] = (count + 1.0, steps, last_s)
-    counts, steps_since, times_s = np.array(table).T
-    last = (steps_since == 0.0).astype(np.float64)  # done no step ago: it is the last one
-    of_actions = np.array([counts, steps_since, age_hours(now_s, times_s), last])
+        slot = slots.setdefault(done.action, len(counts))
+        if slot == len(counts):
+            counts.append(1.0)
+            steps_since.append(float(step))
+            times_s.append(done.time_s)
+            last.append(float(step == 0))
+        else:
+            counts[slot] += 1.0
+    of_actions = np.array([counts, steps_since, times_s, last])
+    of_actions[2] = age_hours(now_s, of_actions[2])
     found = np.fromiter(map(slots.get, actions, repeat(0)), np.int64, len(actions))
     places: Columns = of_actions.take(found, axis=1)
     return places

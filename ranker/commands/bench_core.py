@@ -57,10 +57,11 @@ def table(report: Mapping[str, Any], machine: Mapping[str, Any]) -> list[str]:
     lines.append(f"  longest wait of a normal one, ms {_of(row['normal_wait_max_ms'], 0)}")
     for name, executed in report["leaving"].items():
         lines.append(f"64 clients that left, computed by the {name}: {_of(executed, 0)} (at most 16)")
-    deep = [
-        f"scheduler alone, {row['queued']} queued: {_of(row['per_s'], 0)} requests/s" for row in report["scheduler"]
-    ]
-    return lines + deep
+    for row in report["scheduler"]:
+        least = " (at least 100,000)" if row["queued"] == 10_000 else ""
+        lines.append(f"scheduler alone, {row['queued']} queued: {_of(row['per_s'], 0)} requests/s of a core{least}")
+        lines.append(f"  time of one, over the first's    {_of(row['growth'])} (log n: {row['log_growth']:.2f})")
+    return lines
 
 
 def _of(found: Spread, digits: int = 2) -> str:

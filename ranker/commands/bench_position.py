@@ -13,7 +13,8 @@ from ranker.terminal import Steps, plain, print_json, stdout
 
 def run(args: Namespace) -> int:
     """Simulates, learns in each way, and judges by the truth."""
-    from training.bench.position import PositionPlan, PositionWorld, bench_position, quick
+    from training.bench.position import PositionPlan, bench_position, quick
+    from training.simulated.position_based import PositionWorld
 
     plan = PositionPlan(world=PositionWorld(slates=args.slates, shuffled=args.shuffled), seed=args.seed)
     if args.quick:

@@ -7,9 +7,12 @@ from argparse import Namespace
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from features.events import format_time, from_seconds
+from features.label_config import LabelSettings, OutcomeWindows
 from features.registry import FINGERPRINT
 from ranker.commands.errors import CommandError
 from ranker.figures import counts_line, intervals_table, slices_table, stages_table, unusable_lines
@@ -26,6 +29,8 @@ JUDGE_THREADS = 2
 """A query's matrices are small: more threads would only wait for one another."""
 LAST_ITEM = "last-item"
 
+T = TypeVar("T", LabelSettings, OutcomeWindows)
+
 
 @dataclass
 class Chosen:
@@ -34,6 +39,7 @@ class Chosen:
     Args:
         version: None where the registry has none.
         fits: whether the version was made for this program's feature schema.
+        labels, outcomes: what it was trained for.
     """
 
     version: str | None = None
@@ -41,6 +47,8 @@ class Chosen:
     second: SecondJudge | None = None
     until_s: float | None = None
     fits: bool = True
+    labels: LabelSettings = field(default_factory=LabelSettings)
+    outcomes: OutcomeWindows = field(default_factory=OutcomeWindows)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -56,7 +64,7 @@ def run(args: Namespace) -> int:
     started_s = time.monotonic()
     with Steps() as steps:
         try:
-            config = EvaluateConfig(since_s=since_s, hint=args.hint)
+            config = EvaluateConfig(since_s, hint=args.hint, labels=chosen.labels, outcomes=chosen.outcomes)
             progress = partial(steps, "replay")
             evaluation = evaluate(args.log, chosen.light, config, progress, chosen.second)
         except TrainingError as error:
@@ -103,6 +111,8 @@ def _choose(args: Namespace) -> Chosen:
         return Chosen(warnings=[f"light: missing: {args.models} has no version; judged without light"])
     manifest = registry.manifest(version)
     chosen = Chosen(version, until_s=until_s_of(manifest))
+    chosen.labels = _trained(manifest, "labels", LabelSettings)
+    chosen.outcomes = _trained(manifest, "outcomes", OutcomeWindows)
     if manifest.schema != FINGERPRINT:
         chosen.fits = False
         text = f"light: schema {manifest.schema} of version {version} is not this program's {FINGERPRINT}"
@@ -131,6 +141,15 @@ def _second(registry: Registry, manifest: Manifest, chosen: Chosen) -> SecondJud
     if model.without:
         chosen.warnings.append(f"second: trained without {', '.join(sorted(model.without))}, to be judged only")
     return SecondJudge(model)
+
+
+def _trained(manifest: Manifest, section: str, kind: type[T]) -> T:
+    """A section of the configuration that a version was trained with; what was not recorded is as by default."""
+    recorded = manifest.extra.get("config")
+    try:
+        return msgspec.convert(recorded.get(section, {}) if isinstance(recorded, dict) else {}, kind)
+    except msgspec.ValidationError as error:
+        raise CommandError(f"version {manifest.version}: config.{section}: {error}") from error
 
 
 def newest(registry: Registry) -> str | None:

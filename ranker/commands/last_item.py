@@ -34,12 +34,14 @@ def _train(args: Namespace) -> int:
         train_last_item,
     )
 
-    _refuse(args, until="--until", config="--config", activate="--activate")
+    _refuse(args, until="--until", over="--over", ablate="--ablate", activate="--activate", config="--config")
+    if getattr(args, "device", "auto") not in ("auto", "cpu"):
+        raise CommandError(f"--device {args.device}: --protocol last-item learns on the CPU")
     registry = Registry(args.models)
     if args.models.exists() and not args.models.is_dir():
         raise CommandError(f"{args.models} is not a folder")
     settings = _settings(args)
-    job = Job(settings, bool(args.baselines), checkpoints_of(args.models))
+    job = Job(settings, bool(args.baselines), checkpoints_of(args.models), anew=getattr(args, "anew", False))
     started_s = time.monotonic()
     with _threads(settings.threads), Steps() as steps:
         trained = train_last_item(args.log, job, _Told(steps))

@@ -9,6 +9,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from ranker.commands.errors import CommandError
+from ranker.config import load_serve
 from ranker.figures import unusable_lines
 from ranker.terminal import Steps, plain, print_json, stdout
 
@@ -54,6 +55,7 @@ async def _filled(args: Namespace) -> dict[str, Any]:
     from features.rebuild import rebuild
 
     started_s = time.monotonic()
+    windows = load_serve(args.config).outcomes
     store = _store(args.store)
     try:
         await store.ping()
@@ -63,6 +65,7 @@ async def _filled(args: Namespace) -> dict[str, Any]:
                 store,
                 uuid.uuid4().hex,
                 progress=lambda events, written: steps("store" if written else "replay", written or events),
+                windows=windows,
             )
     finally:
         await store.close()

@@ -148,7 +148,7 @@ async def _serve_with_others(
     async with open_keeper(running, policy, listener) as keeper:
         app = _application(args, running, policy, keeper.service, keeper.service)
         await keeper.start(app)
-        await keeper.joined()
+        await keeper.joined(stop)
         ending = asyncio.create_task(keeper.end_with(stop))
         try:
             await serve(named(app, 0), listener, stop, on_started=lambda url: _announce(args, running, url))

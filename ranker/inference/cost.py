@@ -1,7 +1,7 @@
 """How long a batch takes: T(n) = a + b·n milliseconds for n tokens, learned from the batches that ran.
 
-A least-squares line through the recent batches of every size, and the 99th percentile of what it missed by. The
-recent batches are kept per octave of n, sixteen each, so that an hour of full batches does not make it forget what
+A least-squares line through the recent batches of every size, and the 99th percentile of what it missed by, less the
+stalls of the machine (see `tail`). The recent batches are kept per octave of n, sixteen each, so that an hour of full batches does not make it forget what
 a small one costs, and a constant n cannot tilt the line. Where only one size was ever seen, a and b cannot be told
 apart, and the larger of the two lines that agree with it is used: a larger batch costs in proportion.
 """
@@ -95,7 +95,10 @@ class CostModel:
         self._keep_seeds()
 
     def observe(self, tokens: int, took_ms: float, now_ms: float) -> None:
-        """Learns from a batch; a time that cannot be is ignored, and one far off counts as twice what was expected."""
+        """Learns from a batch; a time that cannot be is ignored.
+
+        One far off counts as a tenth and a millisecond more than was expected, from the third in a row on as twice.
+        """
         if not (math.isfinite(took_ms) and took_ms >= 0.0 and tokens > 0):
             return
         if self.knows(tokens):

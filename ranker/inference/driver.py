@@ -59,6 +59,7 @@ class Driver:
         self.tickets = Tickets(self._left, parts.versions.unuse)
         self.running: Work | None = None
         self.stuck: Work | None = None
+        self._ended_work: Work | None = None
         self.handoff = Handoff()
         self._clock = around.clock
         self._device = device
@@ -153,7 +154,10 @@ class Driver:
         self._watch.set(now + self._patience_ms(self.running))
 
     def _ended(self, work: Work, outcome: Outcome) -> None:
-        """The device is free: the next batch goes first, then this one's answers; what can wait is last."""
+        """The device is free: the next batch goes first, then this one's answers; what can wait is last.
+
+        When nobody waits for the device the answers go first, and even what the batch teaches comes after them.
+        """
         now = self._clock()
         self._versions.unuse(work.batch.model_key)
         if work is self.stuck:
@@ -161,15 +165,25 @@ class Driver:
             self._idle_since_ms = now
         if work is not self.running:
             return
+        self._ended_work = work
+        if self.scheduler.queued:
+            self._free(work, outcome, now)
+        self._settle(outcome, now)
+        asyncio.get_running_loop().call_soon(self._tidy, work, outcome, now)
+
+    def _free(self, work: Work, outcome: Outcome, now: float) -> None:
+        """The device takes the next batch, if there is one."""
         self.running, self._idle_since_ms = None, now
         self._learn(work, outcome, now)
         if self.scheduler.queued:
             self._turn()
-        self._settle(outcome, now)
-        asyncio.get_running_loop().call_soon(self._tidy, work, outcome, now)
 
     def _tidy(self, work: Work, outcome: Outcome, now: float) -> None:
         """What comes after the callers have heard."""
+        if work is self.running:
+            self._free(work, outcome, now)
+        if self._ended_work is work:
+            self._ended_work = None
         self._stats.ended(work, outcome, now)
         for ticket, tokens in outcome.returned:
             self._return(ticket, tokens)
@@ -223,7 +237,7 @@ class Driver:
     def _look(self) -> None:
         """Whether the device still moves."""
         work = self.running
-        if work is None:
+        if work is None or work is self._ended_work:
             return
         end = work.progress_ms + self._patience_ms(work)
         if self._clock() < end:

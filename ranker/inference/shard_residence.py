@@ -83,6 +83,13 @@ class Residence:
         """The least recently used shard without pins."""
         return next(iter(self._idle.values()), None)
 
+    def by_version(self) -> dict[str, int]:
+        """Bytes in memory by `model@version`."""
+        found: dict[str, int] = {}
+        for each in self._all.values():
+            found[each.key.model_key] = found.get(each.key.model_key, 0) + each.nbytes
+        return found
+
     def check_integrity(self) -> None:
         """Compares the running figures with a count from the start; for tests."""
         pinned = [each for each in self._all.values() if each.pins]

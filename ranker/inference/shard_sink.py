@@ -142,6 +142,31 @@ class FileSink:
         _freed(self._view, self._mapping)
 
 
+class Sinks:
+    """Opens a place for each shard.
+
+    Args:
+        folder: of one cache alone, swept before the first shard; in memory when None.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._swept = False
+
+    def open(self, key: ShardKey, nbytes: int) -> Sink:
+        """Room for a shard of this size.
+
+        Raises:
+            OSError, MemoryError: there is none.
+        """
+        if self._folder is None:
+            return BufferSink(key, nbytes)
+        if not self._swept:
+            sweep(self._folder)
+            self._swept = True
+        return FileSink(self._folder, key)
+
+
 def sweep(folder: Path) -> None:
     """Makes the folder and deletes what a cache that was killed left in it.
 

@@ -32,7 +32,7 @@ from ranker.inference.shard_key import Check, Shard, ShardKey, ShardSource, Stat
 from ranker.inference.shard_load import Claim, Load, claim_of
 from ranker.inference.shard_residence import Residence, Resident
 from ranker.inference.shard_retries import Failures, LoadRules
-from ranker.inference.shard_sink import BufferSink, FileSink, Kept, Sink, sweep
+from ranker.inference.shard_sink import Kept, Sink, Sinks
 from ranker.inference.shard_stats import Loaded, ShardStats, Tally
 
 __all__ = ["Busy", "ChecksumMismatch", "LoadRules", "Shard", "ShardCache", "ShardKey", "ShardSource"]
@@ -67,8 +67,7 @@ class ShardCache:
             raise ValueError(f"capacity_bytes {capacity_bytes!r} is not a number of bytes")
         self.capacity_bytes = capacity_bytes
         self._source = source
-        self._folder = folder
-        self._swept = False
+        self._sinks = Sinks(folder)
         self._check: Check | None = check or getattr(source, "check", None)
         self._rules = rules or LoadRules()
         self._clock = clock
@@ -125,11 +124,9 @@ class ShardCache:
 
     def stats(self) -> ShardStats:
         """The figures now."""
-        by_version: dict[str, int] = {}
-        for each in self._residence:
-            by_version[each.key.model_key] = by_version.get(each.key.model_key, 0) + each.nbytes
+        held = self._residence
         return self._tally.snapshot(
-            resident=by_version, pinned_bytes=self._residence.pinned_bytes, reserved_bytes=self._reserved_bytes
+            resident=held.by_version(), pinned_bytes=held.pinned_bytes, reserved_bytes=self._reserved_bytes
         )
 
     async def aclose(self) -> None:
@@ -242,12 +239,7 @@ class ShardCache:
         flight.settled.set()  # should the source not even end now, its bytes stay reserved but nobody waits for them
 
     def _open_sink(self, claim: Claim) -> Sink:
-        if self._folder is None:
-            return BufferSink(claim.key, claim.nbytes)
-        if not self._swept:
-            sweep(self._folder)
-            self._swept = True
-        return FileSink(self._folder, claim.key)
+        return self._sinks.open(claim.key, claim.nbytes)
 
     def _landed(self, flight: Flight, task: asyncio.Task[Kept]) -> None:
         """The one place where a flight ends, however its task did."""

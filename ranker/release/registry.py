@@ -7,15 +7,15 @@ dies with its holder, so what a killed writer left behind is swept by the next.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ranker.release.durable import exclusive, read_plain, replace_atomically, sync_folder, write_new
+from ranker.release.durable import exclusive, replace_atomically, sync_folder, write_new
 from ranker.release.errors import RegistryError, VersionCorrupt, VersionMissing, VersionRefused
+from ranker.release.gating import Activation, GateRecord, Serving, Wish, add_activation, answered_for, write_gate
 from ranker.release.manifest import (
     MANIFEST,
     MAX_FILES,
@@ -30,6 +30,7 @@ from ranker.release.manifest import (
     is_version_name,
     timestamp,
 )
+from ranker.release.version_files import by_number, is_number, read_file, read_folder, sha256_of
 
 __all__ = ["DataSpan", "FileEntry", "Manifest", "Registry", "SecondEntry"]
 
@@ -72,8 +73,8 @@ class Registry:
             VersionRefused: a name, a size or a kind of file that a version may not have.
             RegistryError: the folder cannot be written.
         """
-        contents = self._checked(_read_folder(files, self._max_bytes) if isinstance(files, Path) else files)
-        entries = {name: FileEntry(len(content), _sha256(content)) for name, content in sorted(contents.items())}
+        contents = self._checked(read_folder(files, self._max_bytes) if isinstance(files, Path) else files)
+        entries = {name: FileEntry(len(content), sha256_of(content)) for name, content in sorted(contents.items())}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with exclusive(self.folder / _LOCK):
@@ -98,7 +99,7 @@ class Registry:
         if not self.folder.is_dir():
             return []
         names = [entry.name for entry in self.folder.iterdir() if entry.is_dir() and is_version_name(entry.name)]
-        return sorted(names, key=_by_number)
+        return sorted(names, key=by_number)
 
     def manifest(self, version: str) -> Manifest:
         """What a version holds.
@@ -108,7 +109,7 @@ class Registry:
             VersionCorrupt: its manifest is missing or broken.
         """
         path = self._folder_of(version) / MANIFEST
-        manifest = decode_manifest(_read(path, MAX_MANIFEST_BYTES), str(path))
+        manifest = decode_manifest(read_file(path, MAX_MANIFEST_BYTES), str(path))
         if manifest.version != version:
             raise VersionCorrupt(f"{path}: version is {manifest.version!r}, not the folder's {version!r}")
         return manifest
@@ -146,20 +147,53 @@ class Registry:
         strays = sorted(entry.name for entry in here.iterdir() if entry.name not in known)
         return problems + [f"{here / name}: is not in the manifest" for name in strays]
 
-    def activate(self, version: str) -> None:
-        """Points `active` at a version that verifies; what was active becomes `previous`.
+    def activate(self, version: str, *, override: str | None = None, by: str = "") -> None:
+        """Points `active` at a version that verifies and that a gate lets ship; what was active becomes `previous`.
+
+        Its gate must have compared it with what is active now, or with the priors where nothing is. What served
+        before may come back without one, once. Each activation is recorded with its grounds.
+
+        Args:
+            override: a reason to do without a passing gate.
+            by: who asks, for the record.
 
         Raises:
             VersionMissing: there is no such version.
             VersionCorrupt: it does not verify.
+            NotGated: no gate passes it, and there is no override.
         """
         if problems := self.verify(version):
             raise VersionCorrupt("; ".join(problems))
         try:
             with exclusive(self.folder / _LOCK):
-                self._point(version)
+                if (old := self.active()) != version:
+                    # First the record: nothing is ever active that nobody has answered for.
+                    add_activation(self.folder, self._answered_for(Wish(version, override, by), old))
+                    self._point(version)
         except OSError as error:
             raise RegistryError(f"{self.folder}: cannot be written: {error}") from error
+
+    def record_gate(self, record: GateRecord) -> None:
+        """Keeps what a gate said of a version, in the place of what was said before.
+
+        Raises:
+            VersionMissing: there is no such version.
+            RegistryError: the folder cannot be written.
+        """
+        self._folder_of(record.candidate)
+        try:
+            with exclusive(self.folder / _LOCK):
+                write_gate(self.folder, record)
+        except OSError as error:
+            raise RegistryError(f"{self.folder}: cannot be written: {error}") from error
+
+    def manifest_sha256(self, version: str) -> str:
+        """Names a version's very files: the manifest has the sha256 of each.
+
+        Raises:
+            VersionMissing, VersionCorrupt: as `manifest`.
+        """
+        return sha256_of(read_file(self._folder_of(version) / MANIFEST, MAX_MANIFEST_BYTES))
 
     def active(self) -> str | None:
         """The version that serves, None when none was ever activated.
@@ -190,6 +224,14 @@ class Registry:
         self.activate(version)
         return version
 
+    def _answered_for(self, wish: Wish, old: str | None) -> Activation:
+        try:
+            serving = None if old is None else self.manifest_sha256(old)
+        except (VersionMissing, VersionCorrupt):  # what serves is broken: nothing was compared with it
+            serving = None
+        shas = self.manifest_sha256(wish.version), serving
+        return answered_for(self.folder, wish, Serving(old, self.previous()), shas, timestamp(self._clock()))
+
     def _point(self, version: str) -> None:
         old = self.active()
         if old == version:
@@ -203,7 +245,7 @@ class Registry:
         path = self.folder / name
         if not path.exists() and not path.is_symlink():
             return None
-        version = _read(path, 256).decode("utf-8", "replace").strip()
+        version = read_file(path, 256).decode("utf-8", "replace").strip()
         if not is_version_name(version):
             raise VersionCorrupt(f"{path}: {version!r} is not the name of a version")
         return version
@@ -221,7 +263,7 @@ class Registry:
     def _next(self) -> str:
         """One more than any number in use; a number that a pointer still names is not given again."""
         names = [*self.versions(), *(pointer for pointer in (self.active(), self.previous()) if pointer)]
-        return str(max((int(name) for name in names if _is_number(name)), default=0) + 1)
+        return str(max((int(name) for name in names if is_number(name)), default=0) + 1)
 
     def _write(self, manifest: Manifest, contents: Mapping[str, bytes]) -> None:
         unfinished = self.folder / _UNFINISHED
@@ -251,41 +293,9 @@ class Registry:
         path = self._folder_of(version) / name
         if entry.bytes > self._max_bytes:
             raise VersionCorrupt(f"{path}: the manifest says {entry.bytes} bytes, more than {self._max_bytes}")
-        content = _read(path, entry.bytes)
+        content = read_file(path, entry.bytes)
         if len(content) != entry.bytes:
             raise VersionCorrupt(f"{path}: has {len(content)} bytes, not {entry.bytes}")
-        if _sha256(content) != entry.sha256:
+        if sha256_of(content) != entry.sha256:
             raise VersionCorrupt(f"{path}: its sha256 is not the manifest's {entry.sha256}")
         return content
-
-
-def _read(path: Path, limit: int) -> bytes:
-    try:
-        return read_plain(path, limit)
-    except FileNotFoundError as error:
-        raise VersionCorrupt(f"{path}: is missing") from error
-    except (OSError, ValueError) as error:
-        reason = "is a symbolic link" if path.is_symlink() else str(error)
-        raise VersionCorrupt(f"{path}: {reason}") from error
-
-
-def _read_folder(folder: Path, limit: int) -> dict[str, bytes]:
-    contents = {}
-    try:
-        for path in sorted(folder.iterdir()):
-            contents[path.name] = read_plain(path, limit)
-    except (OSError, ValueError) as error:
-        raise VersionRefused(f"{folder}: {error}") from error
-    return contents
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _is_number(version: str) -> bool:
-    return version.isdecimal() and len(version) <= 18
-
-
-def _by_number(version: str) -> tuple[bool, int, str]:
-    return (not _is_number(version), int(version) if _is_number(version) else 0, version)

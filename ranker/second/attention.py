@@ -52,7 +52,7 @@ def rotate(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     return torch.cat([first * cosines - second * sines, first * sines + second * cosines], dim=-1)
 
 
-def attend_causal(query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.0) -> Tensor:
+def attend_causal(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Each of the last events sees itself and what came before it.
 
     Args:
@@ -62,11 +62,11 @@ def attend_causal(query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.
     new, seen = query.shape[1], key.shape[1]
     query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
     if new == seen:
-        found = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
+        found = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
     else:
         place = torch.arange(seen, device=query.device)
         visible = place[None, :] <= place[seen - new :, None]
-        found = torch.nn.functional.scaled_dot_product_attention(query, key, value, visible, dropout_p=dropout)
+        found = torch.nn.functional.scaled_dot_product_attention(query, key, value, visible)
     return found.transpose(1, 2)
 
 

@@ -94,7 +94,7 @@ class Block(nn.Module):
 
     def __init__(self, sizes: Sizes, dropout: float) -> None:
         super().__init__()
-        self.heads, self.head_dim, self.dropout = sizes.heads, sizes.head_dim, dropout
+        self.heads, self.head_dim = sizes.heads, sizes.head_dim
         self.before_attention = nn.RMSNorm(sizes.dim, eps=1e-6)
         self.query_key_value = nn.Linear(sizes.dim, 3 * sizes.dim, bias=False)
         self.out = nn.Linear(sizes.dim, sizes.dim, bias=False)
@@ -201,7 +201,7 @@ class SecondNet(nn.Module):
             if past is not None and past.events:
                 key = torch.cat([past.keys[number], key], dim=1)
                 value = torch.cat([past.values[number], value], dim=1)
-            inner = block.finish(inner, attend_causal(query, key, value, block.dropout if self.training else 0.0))
+            inner = block.finish(inner, attend_causal(query, key, value))
         return Cache(tuple(keys), tuple(values)), self.after(inner)
 
     def next_action(self, hidden: Tensor, among: Tensor | None = None) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import islice
 
 import msgspec
@@ -32,6 +32,7 @@ from ranker.workers.messages import (
     Changed,
     Committed,
     Forgot,
+    Hello,
     Hurry,
     Joined,
     Logged,
@@ -44,7 +45,7 @@ from ranker.workers.messages import (
     Wrote,
     packed,
 )
-from ranker.workers.whole import CELLS_PER_PART, ENTRIES_PER_PART, send_catalogue, send_tables
+from ranker.workers.whole import CELLS_PER_PART, parts, send_catalogue, send_tables
 
 STUCK_MS = 60_000.0
 """Who has not acknowledged anything for so long is replaced."""
@@ -59,7 +60,7 @@ class Desk:
         limit_ms: how long a follower may rely on what it knows after a beat.
         reports: the last counts of each follower that is connected.
         retired: those of followers that have left, added up.
-        on_left: called with a follower's number when it has stopped following.
+        on_left: called with a follower's number and process id when it has stopped following.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Desk:
         self.barrier = Barrier(lambda: [line.member for line in self._lines.values()], clock.monotonic_ms)
         self.reports: dict[int, Counts] = {}
         self.retired: Counts = {}
-        self.on_left: Callable[[int], None] = lambda _worker: None
+        self.on_left: Callable[[int, int], None] = lambda _worker, _pid: None
         self._lines: dict[int, Line] = {}
         self._loading: dict[int, asyncio.Task[None]] = {}
 
@@ -99,10 +100,10 @@ class Desk:
 
     def changed(self, first: int, changes: Sequence[CatalogueChange]) -> None:
         """The catalogue changed, and its events begin at an offset."""
-        for start in range(0, len(changes), ENTRIES_PER_PART):
-            part = changes[start : start + ENTRIES_PER_PART]
-            entries = [(c.id, c.action, None if c.spec is None else msgspec.json.encode(c.spec)) for c in part]
-            self._tell(Changed(first + start + len(part) - 1, entries))
+        last = first - 1
+        for part in parts((c.id, c.action, None if c.spec is None else msgspec.json.encode(c.spec)) for c in changes):
+            last += len(part)
+            self._tell(Changed(last, part))
 
     def wrote(self, user: str, end: int) -> None:
         """An event of a user was appended."""
@@ -114,13 +115,13 @@ class Desk:
 
     # Followers come, speak and leave.
 
-    def open(self, worker: int, transport: asyncio.WriteTransport) -> Line:
+    def open(self, hello: Hello, transport: asyncio.WriteTransport) -> Line:
         """A follower has said hello: from now on it is told everything, and now what there is."""
-        old = self._lines.get(worker)
+        old = self._lines.get(hello.worker)
         if old is not None:
             self.close(old)
-        line = Line(worker, transport, Member(self.limit_ms), self.clock.monotonic_ms)
-        self._lines[worker] = line
+        line = Line(hello.worker, hello.pid, transport, Member(self.limit_ms), self.clock.monotonic_ms)
+        self._lines[hello.worker] = line
         self._load(line, self._welcome(line, self.log.end))
         return line
 
@@ -132,7 +133,7 @@ class Desk:
             self._stop_loading(line.worker)
             if (report := self.reports.pop(line.worker, None)) is not None:
                 self.retired = added(self.retired, report)
-            self.on_left(line.worker)
+            self.on_left(line.worker, line.pid)
         self.barrier.moved()
 
     def hear(self, line: Line, message: SaidAny) -> None:
@@ -162,11 +163,12 @@ class Desk:
     async def run(self) -> None:
         """Sends beats until cancelled."""
         while True:
-            for line in list(self._serving()):
+            for line in list(self._lines.values()):
                 if line.member.lag_ms(self.clock.monotonic_ms()) > STUCK_MS:
                     _log.error("worker %d has not answered for %g s and is given up", line.worker, STUCK_MS / 1000.0)
                     self.close(line)
-                self._beat(line)
+                elif line.member.serving:
+                    self._beat(line)
             await asyncio.sleep(self.limit_ms / BEATS_PER_LIMIT / 2_000.0)
 
     async def close_all(self) -> None:
@@ -179,9 +181,6 @@ class Desk:
             body = packed(message)
             for line in self._lines.values():
                 line.tell_packed(body)
-
-    def _serving(self) -> Iterator[Line]:
-        return (line for line in self._lines.values() if line.member.serving)
 
     def _beat(self, line: Line) -> None:
         if line.member.wants_beat(self.clock.monotonic_ms()):

@@ -74,6 +74,6 @@ class _Connection(asyncio.Protocol):
         if self._line is not None:
             self._desk.hear(self._line, message)
         elif isinstance(message, Hello):
-            self._line = self._desk.open(message.worker, self._transport)
+            self._line = self._desk.open(message, self._transport)
         else:
             raise FeedError(f"a follower says {type(message).__name__} before Hello")

@@ -33,8 +33,8 @@ from ranker.workers.messages import (
 )
 
 READ_BYTES = 1 << 18
-LEAST_WAIT_MS, MOST_WAIT_MS = 100.0, 2_000.0
-"""How long a ranking waits to be logged: until it is due, within these."""
+LEAST_WAIT_MS, MOST_WAIT_MS = 20.0, 2_000.0
+"""How long a ranking waits to be logged: until it is due, within these; the least while nothing is heard anyway."""
 
 
 @dataclass
@@ -89,7 +89,8 @@ class Feed:
     async def keep(self, user: str, line: bytes, deadline_ms: float) -> None:
         """Returns once a ranking is in the keeper's log. Raises LogUnavailable."""
         now_ms = self.clock.monotonic_ms()
-        wait_ms = min(max(deadline_ms - now_ms, LEAST_WAIT_MS), MOST_WAIT_MS)
+        left_ms = 0.0 if self.followed.fence.closed else deadline_ms - now_ms
+        wait_ms = min(max(left_ms, LEAST_WAIT_MS), MOST_WAIT_MS)
         number = next(self._numbers)
         kept = self._appends[number] = asyncio.get_running_loop().create_future()
         try:

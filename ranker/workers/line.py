@@ -24,6 +24,7 @@ class Line:
     """
 
     worker: int
+    pid: int
     transport: asyncio.WriteTransport
     member: Member
     now_ms: Callable[[], float]

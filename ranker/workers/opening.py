@@ -51,10 +51,10 @@ class Keeper:
             asyncio.create_task(self.service.crew.run(), name="other workers"),
         ]
 
-    async def joined(self, limit_s: float = JOIN_S) -> None:
-        """Returns once all of them rank, or after a while."""
+    async def joined(self, stop: asyncio.Event, limit_s: float = JOIN_S) -> None:
+        """Returns once all of them rank, or after a while, or when it is to stop."""
         end_s = asyncio.get_running_loop().time() + limit_s
-        while self.service.live() < self.workers and asyncio.get_running_loop().time() < end_s:
+        while self.service.live() < self.workers and asyncio.get_running_loop().time() < end_s and not stop.is_set():
             await asyncio.sleep(0.01)
         if self.service.live() < self.workers:
             _log.warning("only %d of %d workers rank so far", self.service.live(), self.workers)

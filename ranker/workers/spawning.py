@@ -57,10 +57,10 @@ class Crew:
         self._stopping = True
         await asyncio.gather(*(self._end(child) for child in self._running.values()))
 
-    def give_up(self, worker: int) -> None:
-        """Ends one that has stopped following: it is started anew."""
+    def give_up(self, worker: int, pid: int) -> None:
+        """Ends one that has stopped following, unless another is in its place already: it is started anew."""
         child = self._running.get(worker)
-        if child is not None and not self._stopping:
+        if child is not None and child.pid == pid and not self._stopping:
             task = asyncio.create_task(self._end(child))
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)

@@ -6,8 +6,7 @@ ordered line, so whoever takes each cell or entry as it was last sent ends up wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -17,20 +16,29 @@ from ranker.workers.line import Line
 from ranker.workers.messages import Cell, Cells, Change, Changed, TablesBegin, TablesWhole
 
 CELLS_PER_PART = 2_000
-ENTRIES_PER_PART = 500
+ENTRIES_PER_PART, BYTES_PER_PART = 500, 4 << 20
 
 
 async def send_catalogue(line: Line, live: LiveCatalogue) -> None:
     """All entries that are there; a change meanwhile is sent by whoever makes it."""
-    names = iter(list(live.catalogue))
-    while part := list(islice(names, ENTRIES_PER_PART)):
-        found = ((action, live.catalogue.get(action)) for action in part)
-        changes: list[Change] = [
-            (live.last_id, action, msgspec.json.encode(spec)) for action, spec in found if spec is not None
-        ]
-        line.tell(Changed(live.changed - 1, changes))
+    found = ((action, live.catalogue.get(action)) for action in list(live.catalogue))
+    for part in parts((live.last_id, action, msgspec.json.encode(spec)) for action, spec in found if spec is not None):
+        line.tell(Changed(live.changed - 1, part))
         await line.drained()
     line.tell(Changed(live.changed - 1, []))
+
+
+def parts(changes: Iterable[Change]) -> Iterator[list[Change]]:
+    """Changes in order, as many together as go into one message; each is read when its part is made."""
+    part, size = list[Change](), 0
+    for change in changes:
+        part.append(change)
+        size += len(change[2] or b"")
+        if len(part) >= ENTRIES_PER_PART or size >= BYTES_PER_PART:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 async def send_tables(line: Line, population: Population, applied: int, generation: str) -> None:

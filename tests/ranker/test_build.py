@@ -62,12 +62,12 @@ def test_closing_lets_the_next_one_write(tmp_path: Path) -> None:
 def broken_model(tmp_path: Path) -> None:
     registry = Registry(tmp_path / "models")
     version = registry.publish({"light-plain.txt": b"not trees", "text-plain.safetensors": b"no"}, schema="x").version
-    registry.activate(version)
+    registry.activate(version, override="a test")
 
 
 def model_without_trees(tmp_path: Path) -> None:
     registry = Registry(tmp_path / "models")
-    registry.activate(registry.publish({"notes.txt": b"none"}, schema="x").version)
+    registry.activate(registry.publish({"notes.txt": b"none"}, schema="x").version, override="a test")
 
 
 def damaged_model(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_an_activated_version_serves_without_a_restart_and_so_does_the_one_befor
         try:
             assert running.service.models()["serving"] is None
             for version in (published(registry, 1), published(registry, 2), "1"):
-                registry.activate(version)
+                registry.activate(version, override="a test")
                 models = await until(running, serving=version)
                 assert (models["active"], "refused" in models) == (version, False)
             assert running.service.status()["models"] == {"loads": 3, "failures": 0}
@@ -74,7 +74,7 @@ def test_an_activated_version_serves_without_a_restart_and_so_does_the_one_befor
 
 def test_a_broken_version_is_told_and_the_one_before_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     registry = Registry(tmp_path / "models")
-    registry.activate(published(registry, 1))
+    registry.activate(published(registry, 1), override="a test")
     other, broken, good = published(registry, 2, schema="another"), published(registry, 3), published(registry, 4)
     damage(registry, broken)
 
@@ -91,7 +91,7 @@ def test_a_broken_version_is_told_and_the_one_before_goes_on(tmp_path: Path, cap
                 assert word in models["refused"]["error"]
                 await asyncio.sleep(0.1)
                 assert running.service.status()["models"]["failures"] == number, "not tried again at once"
-            registry.activate(good)
+            registry.activate(good, override="a test")
             assert "refused" not in await until(running, serving=good)
         finally:
             await running.close()
@@ -117,7 +117,7 @@ class Loader:
 
 def watch_of(tmp_path: Path, load: Loader, retry_looks: int = 3) -> ModelWatch:
     registry = Registry(tmp_path)
-    registry.activate(registry.publish({"any": b"thing"}, schema=FINGERPRINT).version)
+    registry.activate(registry.publish({"any": b"thing"}, schema=FINGERPRINT).version, override="a test")
     return ModelWatch(registry, Light(FINGERPRINT, FakeModel(version="0")), load, retry_looks=retry_looks)
 
 

@@ -78,22 +78,22 @@ def test_an_absent_folder_has_no_versions_and_no_pointers(registry: Registry) ->
 
 def test_activation_moves_the_old_version_to_previous_and_rollback_swaps_them(registry: Registry) -> None:
     for _ in range(3):
-        registry.activate(publish(registry).version)
+        registry.activate(publish(registry).version, override="a test")
     assert (registry.active(), registry.previous()) == ("3", "2")
     assert registry.rollback() == "2"
     assert (registry.active(), registry.previous()) == ("2", "3")
 
 
 def test_activating_the_active_version_keeps_previous(registry: Registry) -> None:
-    registry.activate(publish(registry).version)
-    registry.activate(publish(registry).version)
-    registry.activate("2")
+    registry.activate(publish(registry).version, override="a test")
+    registry.activate(publish(registry).version, override="a test")
+    registry.activate("2", override="a test")
     assert (registry.active(), registry.previous()) == ("2", "1")
 
 
 def test_a_number_that_a_pointer_still_names_is_not_given_again(registry: Registry) -> None:
     publish(registry)
-    registry.activate(publish(registry).version)
+    registry.activate(publish(registry).version, override="a test")
     for path in (registry.folder / "2").iterdir():
         path.unlink()
     (registry.folder / "2").rmdir()
@@ -145,14 +145,14 @@ DAMAGES = [
 
 @pytest.mark.parametrize(("damage", "reason"), DAMAGES, ids=[damage.__name__[1:] for damage, _ in DAMAGES])
 def test_a_damaged_file_is_named_and_never_activated(registry: Registry, damage: Any, reason: str) -> None:
-    registry.activate(publish(registry).version)
+    registry.activate(publish(registry).version, override="a test")
     publish(registry)
     damage(registry.folder / "2")
     with pytest.raises(VersionCorrupt, match=f"light.txt: .*({reason})"):
         registry.read("2", "light.txt")
     assert len(registry.verify("2")) == 1
     with pytest.raises(VersionCorrupt, match=r"light\.txt"):
-        registry.activate("2")
+        registry.activate("2", override="a test")
     assert registry.active() == "1"
 
 
@@ -222,11 +222,11 @@ def test_hostile_file_names_are_refused_and_leave_nothing(registry: Registry, na
 
 @pytest.mark.parametrize("version", ["", ".", "..", "../models/1", "1/..", "active", ".publishing", "1\n", "/etc"])
 def test_hostile_version_names_are_missing(registry: Registry, version: str) -> None:
-    registry.activate(publish(registry).version)
+    registry.activate(publish(registry).version, override="a test")
     with pytest.raises(VersionMissing):
         registry.manifest(version)
     with pytest.raises(VersionMissing):
-        registry.activate(version)
+        registry.activate(version, override="a test")
 
 
 def test_a_version_that_is_a_symbolic_link_is_corrupt(registry: Registry, tmp_path: Path) -> None:
@@ -299,14 +299,14 @@ def survived(folder, step):
         sys.addaudithook(kill_at_zero)
         left = step
         registry = Registry(folder)
-        registry.activate(registry.publish(FILES, schema="s").version)
+        registry.activate(registry.publish(FILES, schema="s").version, override="a test")
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 for step in range(1, 200):
     folder = root / f"killed-at-{step}"
     registry = Registry(folder)
-    registry.activate(registry.publish({"light.txt": b"old"}, schema="s").version)
+    registry.activate(registry.publish({"light.txt": b"old"}, schema="s").version, override="a test")
     done = survived(folder, step)
     for version in registry.versions():
         assert registry.verify(version) == [], (step, version)
@@ -314,7 +314,7 @@ for step in range(1, 200):
     assert active in registry.versions(), step
     assert registry.read(active, "light.txt") == (b"old" if active == "1" else b"new"), step
     again = registry.publish(FILES, schema="s").version
-    registry.activate(again)
+    registry.activate(again, override="a test")
     assert (registry.active(), registry.previous()) == (again, active), step
     left_behind = [p.name for p in folder.iterdir() if p.name.startswith(".") and p.name != ".lock"]
     assert left_behind == [], (step, left_behind)

@@ -27,8 +27,9 @@ def query(past: str, useful: str, actions: str = "abcd", task: str = "t") -> Que
     known = Known(Population().at(), None, session)
     names = tuple(actions)
     moment = Moment(9.0, "u", Context(fields={"task": task}), known, names, (None,) * len(names), (None,) * len(names))
-    grades = np.array([int(action == useful) for action in actions])
-    return Query(Decision(0, ranked("r", 0), known), moment, grades, grades > 0, 0)
+    grades = np.array([float(action == useful) for action in actions])
+    positions, unseen = np.arange(1, len(names) + 1), np.zeros(len(names), np.bool_)
+    return Query(Decision(0, ranked("r", 0), known), moment, grades, positions, unseen, 0)
 
 
 def taught(examples: Sequence[tuple[str, str]]) -> Baselines:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from features.events import Event, RankedItem, RankingEvent
+from features.label_config import Gains, LabelSettings, OutcomeWindows
 from tests.training.logs import answered, at, did, forget, ranked
 from training.labels import Labels, read_labels
 
@@ -16,7 +17,7 @@ def labels_of(*events: Event) -> Labels:
     return read_labels(enumerate(events))
 
 
-def grades(events: Sequence[Event]) -> dict[str, int]:
+def grades(events: Sequence[Event]) -> dict[str, float]:
     graded = labels_of(*events).grades["u", "r"]
     return {action: useful for (action, _), useful in graded.items()}
 
@@ -103,3 +104,60 @@ def test_own_actions_serve_only_where_nothing_offered_was_ever_useful() -> None:
     assert not labels_of(did("a", 0), ranked("r", 1), answered("r", "accept", 2)).learn_from_own_actions
     assert not labels_of(did(None, 0), ranked("r", 1)).learn_from_own_actions
     assert not labels_of(did("a", 0), forget(1)).learn_from_own_actions
+
+
+def test_doing_the_same_by_oneself_afterwards_makes_an_offer_reused() -> None:
+    for own_at_s, useful in ((5.0, 2), (9.0, 2), (9.5, 3), (9.0 + 7 * 86400.0, 3), (9.1 + 7 * 86400.0, 2)):
+        events = [ranked("r", 0), answered("r", "accept", 4), answered("r", "complete", 9), did("a", own_at_s)]
+        assert grades(events)["a"] == useful, own_at_s
+    assert grades([ranked("r", 0), answered("r", "accept", 1), did("a", 5)])["a"] == 2
+    assert grades([ranked("r", 0), did("a", 5)])["a"] == 0, "what was not useful cannot be reused"
+    undone = [ranked("r", 0), answered("r", "accept", 1), answered("r", "undo", 2), did("a", 5)]
+    assert grades(undone)["a"] == 0
+    other = [ranked("r", 0), answered("r", "complete", 1), did("b", 5), did("a", 5, user="v")]
+    assert grades(other) == {"a": 2, "b": 0}
+
+
+def test_the_order_of_lines_does_not_decide_what_is_reused() -> None:
+    events = [did("a", 50), ranked("r", 0), answered("r", "complete", 9)]
+    assert grades(events)["a"] == 3
+
+
+def test_late_feedback_is_counted_and_makes_no_label() -> None:
+    labels = labels_of(ranked("r", 0), answered("r", "accept", 5), answered("r", "complete", 86401))
+    assert labels.grades["u", "r"] == {("a", None): 1, ("b", None): 0}
+    assert (labels.counts["late_feedback"], labels.counts["completions"]) == (1, 0)
+
+
+def test_windows_and_gains_are_what_they_are_set_to() -> None:
+    events = [
+        ranked("r", 0, "abc"),
+        answered("r", "accept", 1),
+        answered("r", "undo", 4),
+        answered("r", "dismiss", 5, "b"),
+    ]
+    events += [answered("r", "complete", 6, "c"), did("c", 7)]
+    gains = Gains(dismissed=-0.5, accidental=-0.25, completed=4.0, reused=0.5)
+    labels = read_labels(enumerate(events), LabelSettings(gains=gains))
+    assert list(labels.grades["u", "r"].values()) == [-0.25, -0.5, 4.5]
+    labels = read_labels(enumerate(events), LabelSettings(reuse_s=0.5), OutcomeWindows(accidental_s=2.0))
+    assert list(labels.grades["u", "r"].values()) == [1.0, -1.0, 2.0]
+
+
+def test_where_the_app_says_what_was_seen_the_rest_is_unknown() -> None:
+    chat, home = ({"context": {"surface": surface}} for surface in ("chat", "home"))
+    labels = labels_of(
+        *(ranked("early", 0, **chat), answered("early", "accept", 1)),
+        *(ranked("r", 10, "abc", **chat), answered("r", "seen", 11), answered("r", "complete", 12, "b")),
+        *(ranked("blind", 20, **chat), ranked("other", 30, **home)),
+    )
+    a, b, c = (("a", None), ("b", None), ("c", None))
+    assert labels.unseen == {("u", "r"): {c}, ("u", "blind"): {a, b}}, "not before it began, nor on another surface"
+    taken = read_labels(
+        enumerate([ranked("r", 10, **chat), answered("r", "seen", 11)]), LabelSettings(unseen="ignored")
+    )
+    assert (taken.unseen, taken.counts["unseen"]) == ({}, 1)
+
+
+def test_a_pair_that_was_listed_twice_keeps_what_followed() -> None:
+    assert grades([ranked("r", 0, "aba"), answered("r", "complete", 1)]) == {"a": 2, "b": 0}

@@ -184,3 +184,45 @@ def test_diversity_is_one_for_orthogonal_items_and_zero_for_equal_ones() -> None
     assert intra_list_diversity([[1, 0], [1, 0], [0, 1]]) == pytest.approx(2 / 3)
     assert intra_list_diversity([[0, 0], [1, 0]]) == pytest.approx(1.0)
     assert intra_list_diversity([[1, 0]]) is None
+
+
+@given(queries, st.integers(1, 7))
+def test_exponential_gains_are_linear_ones_of_two_to_the_gain_less_one(
+    query: tuple[list[int], list[int]], k: int
+) -> None:
+    scores, gains = query
+    assert ndcg(scores, gains, k, exponential=True) == pytest.approx(ndcg(scores, [2**gain - 1 for gain in gains], k))
+
+
+def test_a_missed_candidate_counts_in_the_ideal_only() -> None:
+    # ideal 2 + 1/log2(3); found 1 at the first place
+    assert ndcg([1.0], [1.0], missed=[2.0]) == pytest.approx(1.0 / (2.0 + 1.0 / math.log2(3)), abs=1e-12)
+
+
+@given(queries)
+def test_scores_that_are_all_equal_are_worth_what_chance_is(query: tuple[list[int], list[int]]) -> None:
+    _, gains = query
+    orders = list(itertools.permutations(gains))
+    chance = sum(_ndcg_of(list(order), 10) for order in orders) / len(orders)
+    assert ndcg(np.zeros(len(gains)), gains) == pytest.approx(chance)
+
+
+def test_a_depth_below_one_no_bins_and_gains_that_overflow_are_refused() -> None:
+    with pytest.raises(ValueError, match="k 0 is below 1"):
+        ndcg([1], [1], 0)
+    with pytest.raises(ValueError, match="k -1 is below 1"):
+        hit_rate([1], [1], -1)
+    with pytest.raises(ValueError, match="bins 0 is below 1"):
+        calibration_error([0.5], [1], 0)
+    with pytest.raises(ValueError, match="overflow"):
+        ndcg([1.0], [2000.0], exponential=True)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40), st.integers(1, 12))
+def test_calibration_error_is_that_of_a_loop_over_bins(rows: list[tuple[float, bool]], bins: int) -> None:
+    expected = 0.0
+    for number in range(bins):
+        held = [(p, y) for p, y in rows if min(int(p * bins), bins - 1) == number]
+        expected += abs(sum(p for p, _ in held) - sum(y for _, y in held)) / len(rows)
+    found = calibration_error([p for p, _ in rows], [float(y) for _, y in rows], bins)
+    assert found == pytest.approx(expected)

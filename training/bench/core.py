@@ -4,12 +4,13 @@ latency    a 1 ms model at 300, 600 and 1,200 requests a second: what each serve
 overload   20 ms a batch of 16, twice and four times what it can do, deadlines of 50 ms: answers in time, recovery
 premium    the same at 1.5 times what it can do, four in five premium: what normal requests get
 leaving    64 clients that leave while a model of 200 ms runs: what is computed all the same
-scheduler  requests that the scheduler alone takes and gives a second, by how many are queued
+scheduler  requests that the scheduler alone takes and gives a second of processor time, by how many are queued
 """
 
 from __future__ import annotations
 
 import json
+import math
 import random
 import socket
 import subprocess
@@ -156,12 +157,26 @@ def leaving(size: Size, tell: Callable[[str], None]) -> Report:
 
 
 def scheduler(size: Size, tell: Callable[[str], None]) -> list[Report]:
-    """Requests a second through the scheduler, one offered for each dispatched, at each depth of the queue."""
-    found = []
-    for depth in size.depths:
-        tell(f"scheduler with {depth} queued")
-        found.append({"queued": depth, "per_s": spread([_scheduled(depth) for _ in range(size.rounds)])})
-    return found
+    """Requests a second of processor time through the scheduler, one offered for each dispatched, by queue length.
+
+    `growth` is how much longer one takes than at the first depth, `log_growth` how much log n has grown. The depths
+    take turns, so that what else the machine does meets all of them.
+    """
+    per_s: dict[int, list[float]] = {depth: [] for depth in size.depths}
+    for number in range(size.rounds):
+        for depth in size.depths:
+            tell(f"scheduler with {depth} queued, round {number + 1}")
+            per_s[depth].append(_scheduled(depth))
+    first = size.depths[0]
+    return [
+        {
+            "queued": depth,
+            "per_s": spread(found),
+            "growth": spread([base / each for base, each in zip(per_s[first], found, strict=True)]),
+            "log_growth": math.log(depth) / math.log(first),
+        }
+        for depth, found in per_s.items()
+    ]
 
 
 def _scheduled(depth: int, count: int = 20_000) -> float:
@@ -183,7 +198,7 @@ def _scheduled(depth: int, count: int = 20_000) -> float:
     )
     for _ in range(depth):
         queue.offer(next(requests), now)
-    done, started_s = 0, time.perf_counter()
+    done, started_s = 0, time.process_time()
     while done < count:
         batch = queue.poll(now)
         assert batch is not None, "nothing runs although much is queued"
@@ -192,7 +207,7 @@ def _scheduled(depth: int, count: int = 20_000) -> float:
         for _ in batch.requests:
             queue.offer(next(requests), now)
         done += len(batch.requests)
-    return done / (time.perf_counter() - started_s)
+    return done / (time.process_time() - started_s)
 
 
 def _executed(port: int) -> int:

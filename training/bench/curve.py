@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -131,7 +132,7 @@ def _cell(plan: CurvePlan, world: World, share: float, days: int, progress: Call
 
 def _steps(plan: CurvePlan, row: Sequence[Cell]) -> list[dict[str, Any]]:
     found = []
-    for smaller, larger in zip(row, row[1:], strict=False):
+    for smaller, larger in pairwise(row):
         doublings = float(np.log2(larger.events / smaller.events))
         gained = paired_interval(larger.quality.values, smaller.quality.values, larger.quality.clusters, plan.seed)
         found.append(_step(plan, smaller, larger, doublings, gained) | {"last": larger is row[-1]})

@@ -43,7 +43,7 @@ class Plan:
     candidates: int = 50
     rounds: int = 5
     closed_s: float = 3.0
-    open_s: float = 4.0
+    open_s: float = 3.0
     deadline_ms: float = 100.0
     connections: int = 8
     warm: int = 300

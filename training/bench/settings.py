@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from ctypes.util import find_library
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,8 @@ def bench_settings(
 ) -> dict[str, Any]:
     """CPU per ranking and p99 at half of the saturation, by variant, over those of the usual one in the same round."""
     with contextlib.ExitStack() as stack:
-        servers = {name: stack.enter_context(_started(material, folder, each)) for name, each in VARIANTS.items()}
+        variants = {**VARIANTS, **_other_allocator()}
+        servers = {name: stack.enter_context(_started(material, folder, each)) for name, each in variants.items()}
         bodies = {name: server.write(material.bodies(50)) for name, server in servers.items()}
         for name, server in servers.items():
             server.load(bodies[name], seconds=60.0, count=300)
@@ -63,6 +65,12 @@ def bench_settings(
         }
         for name in cpu
     }
+
+
+def _other_allocator() -> Mapping[str, Variant]:
+    """jemalloc where this machine has it."""
+    library = find_library("jemalloc")
+    return {} if library is None else {"jemalloc": Variant({"LD_PRELOAD": library})}
 
 
 def _started(material: Material, folder: Path, variant: Variant) -> contextlib.AbstractContextManager[Server]:

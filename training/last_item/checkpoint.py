@@ -30,6 +30,7 @@ class Standing(msgspec.Struct, forbid_unknown_fields=True):
         epoch: epochs done.
         steps: updates done.
         best, best_epoch: NDCG@10 on the validation items, of the epoch whose weights are kept.
+        likeliest, likeliest_epoch: their mean log-likelihood, of the epoch after which it grew no more.
     """
 
     key: str
@@ -37,6 +38,8 @@ class Standing(msgspec.Struct, forbid_unknown_fields=True):
     steps: int = 0
     best: float = -1.0
     best_epoch: int = 0
+    likeliest: float = -1e9
+    likeliest_epoch: int = 0
     curve: list[float] = []
     losses: list[float] = []
 

@@ -16,6 +16,7 @@ from training.last_item.foretell import Foretell, foretell_with, in_parts
 from training.last_item.loss import Negatives, Network, next_item_loss
 from training.last_item.packing import batches, pack, windows
 from training.last_item.ranks import figures, places
+from training.last_item.sequences import UNKNOWN
 from training.last_item.settings import FitSettings
 from training.last_item.split import Queries, Split
 from training.last_item.transitions import popularity
@@ -23,6 +24,10 @@ from training.last_item.transitions import popularity
 Report = Callable[["Epoch"], None]
 
 _BETAS = (0.9, 0.98)
+_LIKELIER = 0.002
+"""Nats that count as better: with many items the likelihood grows for epochs before any ranking moves."""
+
+_TINY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,8 @@ class _Training:
     def _end(self) -> int:
         """The epoch after which it stops if nothing gets better from here on."""
         settings = self._settings
-        return min(max(self.standing.best_epoch + settings.patience, settings.least_epochs), settings.epochs)
+        better = max(self.standing.best_epoch, self.standing.likeliest_epoch)
+        return min(max(better + settings.patience, settings.least_epochs), settings.epochs)
 
     def resume(self) -> None:
         found = self._checkpoints.load()
@@ -134,10 +140,12 @@ class _Training:
         standing, started = self.standing, self._clock()
         loss, events = self._learn()
         learned = self._clock()
-        ndcg = self._judge()
+        ndcg, likelihood = self._judge()
         standing.epoch += 1
         standing.losses.append(loss)
         standing.curve.append(ndcg)
+        if likelihood > standing.likeliest + _LIKELIER:
+            standing.likeliest, standing.likeliest_epoch = likelihood, standing.epoch
         if ndcg > standing.best:
             standing.best, standing.best_epoch = ndcg, standing.epoch
             for name, tensor in self._mean.items():
@@ -178,12 +186,12 @@ class _Training:
         with torch.no_grad():
             torch._foreach_lerp_(list(self._mean.values()), list(self._parameters.values()), 1.0 - decay)
 
-    def _judge(self) -> float:
-        """NDCG@10 of the mean weights on the validation items, repeats as likely as they are there."""
+    def _judge(self) -> tuple[float, float]:
+        """`judge_validation` of the mean weights."""
         own = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
         foretell = foretell_with(self._network, self._items, self._settings.longest)
         self._put(self._mean)
-        found = validation_ndcg(foretell, self._validation, self._items)
+        found = judge_validation(foretell, self._validation, self._items)
         self._put(own)
         return found
 
@@ -207,16 +215,19 @@ class _Training:
         return found
 
 
-def validation_ndcg(model: Foretell, queries: Queries, items: int) -> float:
-    """NDCG@10 when the items of the histories are made as likely as they turned out to be."""
+def judge_validation(model: Foretell, queries: Queries, items: int) -> tuple[float, float]:
+    """NDCG@10 when the items of the histories are as likely as they turned out to be, and the mean log-likelihood."""
     raised = 0.0
     again = repeated(queries)
-    above, level = np.empty(len(queries)), np.empty(len(queries))
+    above, level, own = (np.empty(len(queries)) for _ in range(3))
     for rows, part in in_parts(queries, items):
         shares = model(part.histories)
         row, code = inside(part.histories)
         if not rows[0]:  # the first part is some hundred users: enough to say how much a network repeats itself
             raised = repeat_log_odds(np.bincount(row, shares[row, code], len(rows)).astype(np.float64), again)
+        own[rows] = shares[np.arange(len(rows)), part.answers]
         shares[row, code] *= np.float32(np.exp(raised))
         above[rows], level[rows] = places(shares, part.answers)
-    return float(figures(above, level)["ndcg@10"].mean())
+    known = own[queries.answers != UNKNOWN]
+    likelihood = float(np.log(np.maximum(known, _TINY)).mean()) if len(known) else 0.0
+    return float(figures(above, level)["ndcg@10"].mean()), likelihood

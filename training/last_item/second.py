@@ -51,6 +51,15 @@ class ItemNet(nn.Module):
         states: Tensor = self.net.encode(events)[1]
         return states
 
+    def begin(self, embeddings: Tensor) -> None:
+        """Sets the embeddings of the items.
+
+        Args:
+            embeddings: [items, width].
+        """
+        with torch.no_grad():
+            self.net.actions.weight[FIRST:] = embeddings
+
     def output(self, states: Tensor) -> Output:
         """What gives the logits of all items: those of the net's next-action head that are items."""
         net = self.net

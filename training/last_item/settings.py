@@ -16,11 +16,13 @@ class FitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Args:
         longest: events of a history that are read.
+        start: spread of the second stage's item embeddings, which begin where items are near that happen near each
+            other; 0 begins at random.
         rate: Adam's.
         average: decay of the weights' running mean, which is what is judged and kept.
         batch_events: padded events in a batch.
         least_epochs: before it may stop early: with many items nothing is to be seen in the first epochs.
-        patience: epochs without a better NDCG@10 on the validation items before it stops.
+        patience: epochs in which neither NDCG@10 nor the likelihood of the validation items gets better.
         full_softmax: the most items for which all are in the loss; beyond, `sampled` negatives a batch.
         validation: the most probabilities computed to judge an epoch: users are drawn where there are more.
     """
@@ -30,6 +32,7 @@ class FitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     heads: Annotated[int, Meta(ge=1, le=16)] = 2
     longest: Annotated[int, Meta(ge=2, le=4096)] = 50
     dropout: Share = 0.5
+    start: Annotated[float, Meta(ge=0, le=1)] = 0.03
     rate: Annotated[float, Meta(gt=0, le=1)] = 0.002
     average: Share = 0.99
     batch_events: Whole = 2048
@@ -38,6 +41,6 @@ class FitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patience: Whole = 8
     full_softmax: Annotated[int, Meta(ge=0)] = 20_000
     sampled: Whole = 2048
-    validation: Whole = 10_000_000
+    validation: Annotated[int, Meta(ge=1)] = 50_000_000
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     threads: Annotated[int, Meta(ge=1, le=256)] = 1

@@ -16,9 +16,11 @@ from training.last_item.blend import Blend, choose_blend, mean_likelihoods
 from training.last_item.checkpoint import Checkpoints, key_of
 from training.last_item.fit import Epoch, Fitted, fit
 from training.last_item.loss import Network
+from training.last_item.second import ItemNet
 from training.last_item.sequences import Sequences, read_sequences
 from training.last_item.settings import FitSettings
 from training.last_item.split import Split, split_last
+from training.last_item.start import near_embeddings
 from training.last_item.transitions import Transitions, count_transitions
 from training.last_item.version import PROTOCOL, SASREC, SCHEMA, SECOND, About, build, to_files
 
@@ -55,11 +57,19 @@ class Job:
     Args:
         baselines: the plain SASRec too, with the same loss, sizes and rate.
         checkpoints: folder of what a killed training goes on from; None keeps nothing.
+        anew: what was kept of a killed training is not used.
     """
 
     settings: FitSettings = DEFAULTS
     baselines: bool = False
     checkpoints: Path | None = None
+    anew: bool = False
+
+    def kept(self, name: str, split: Split) -> Checkpoints:
+        """Where the training of a network stands."""
+        key = key_of(name, split.fingerprint, msgspec.to_builtins(self.settings))
+        path = None if self.checkpoints is None else self.checkpoints / f"{PROTOCOL}-{name}-{key}.safetensors"
+        return Checkpoints(path, key)
 
 
 def train_last_item(logdir: Path, job: Job, progress: Progress | None = None) -> Trained:
@@ -149,13 +159,17 @@ def standing_of(fitted: Fitted) -> dict[str, float | int | list[float]]:
 
 def _fit(name: str, split: Split, job: Job, tell: Progress) -> Fitted:
     settings = job.settings
-    key = key_of(name, split.fingerprint, msgspec.to_builtins(settings))
-    path = None if job.checkpoints is None else job.checkpoints / f"{PROTOCOL}-{name}-{key}.safetensors"
+    kept = job.kept(name, split)
+    if job.anew:
+        kept.clear()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         network = build(name, len(split.vocabulary), settings)
+        if isinstance(network, ItemNet) and settings.start > 0.0:
+            near = near_embeddings(split.train, len(split.vocabulary), settings.width, settings.start, settings.seed)
+            network.begin(torch.from_numpy(near[1:]))
     tell(name, None)
-    return fit(network, split, settings, Checkpoints(path, key), lambda epoch: tell(name, epoch))
+    return fit(network, split, settings, kept, lambda epoch: tell(name, epoch))
 
 
 def checkpoints_of(models: Path) -> Path:
@@ -165,11 +179,8 @@ def checkpoints_of(models: Path) -> Path:
 
 def clear_checkpoints(job: Job, trained: Trained) -> None:
     """Removes what only a training that was not finished needs."""
-    if job.checkpoints is None:
-        return
     for name in trained.fitted:
-        key = key_of(name, trained.split.fingerprint, msgspec.to_builtins(trained.settings))
-        (job.checkpoints / f"{PROTOCOL}-{name}-{key}.safetensors").unlink(missing_ok=True)
+        job.kept(name, trained.split).clear()
 
 
 class _Watch:

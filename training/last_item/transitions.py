@@ -76,14 +76,15 @@ def count_transitions(train: Ragged, items: int, settings: TransitionSettings) -
         items: in the vocabulary.
     """
     shares = popularity(train, items)
-    matrix = _counted(train, items, settings)
+    matrix = counted(train, items, settings)
     damped = matrix @ sparse.diags_array(_damper(shares, settings.damping), format="csr")
     sums = np.asarray(damped.sum(axis=1)).ravel()
     scale = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0.0)
     return Transitions(settings, sparse.csr_array(sparse.diags_array(scale) @ damped, dtype=np.float32), shares)
 
 
-def _counted(train: Ragged, items: int, settings: TransitionSettings) -> sparse.csr_array:
+def counted(train: Ragged, items: int, settings: TransitionSettings) -> sparse.csr_array:
+    """Weighted counts of what followed what, [1 + items, 1 + items]."""
     row_of = np.repeat(np.arange(len(train)), train.lengths)
     matrix = sparse.csr_array((items + 1, items + 1), dtype=np.float64)
     for distance in range(1, settings.reach + 1):

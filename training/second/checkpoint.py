@@ -17,7 +17,8 @@ from training.errors import TrainingError
 from training.second.fit import Fit, State
 
 MAX_BYTES = 1 << 34
-_NET, _BEST, _OPTIMIZER, _RANDOM, _CUDA, _STATE = "net.", "best.", "optimizer.", "random", "random_cuda", "state"
+_NET, _BEST, _AVERAGE, _OPTIMIZER = "net.", "best.", "average.", "optimizer."
+_RANDOM, _CUDA, _STATE = "random", "random_cuda", "state"
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -39,6 +40,7 @@ def save_checkpoint(path: Path, fit: Fit, of: str) -> None:
     """
     tensors = {_NET + name: tensor for name, tensor in fit.net.state_dict().items()}
     tensors |= {_BEST + name: tensor for name, tensor in fit.best.items()}
+    tensors |= {_AVERAGE + name: tensor for name, tensor in fit.average.items()}
     for number, values in fit.optimizer.state_dict()["state"].items():
         tensors |= {f"{_OPTIMIZER}{number}.{name}": torch.as_tensor(value) for name, value in values.items()}
     tensors[_RANDOM] = torch.get_rng_state()
@@ -66,8 +68,8 @@ def load_checkpoint(path: Path, fit: Fit, of: str) -> bool:
     if kept.of != of:
         return False
     fit.take_up(
-        kept.state, _named(tensors, _NET), _named(tensors, _BEST), _optimizer(tensors, fit), tensors[_RANDOM],
-        tensors.get(_CUDA),
+        kept.state, _named(tensors, _NET), _named(tensors, _BEST), _named(tensors, _AVERAGE),
+        _optimizer(tensors, fit), tensors[_RANDOM], tensors.get(_CUDA),
     )  # fmt: skip
     return True
 

@@ -111,6 +111,7 @@ class Fit:
         self.parts = parts_of(run.windows, run.split_s, max(1, settings.batch_tokens // (2 * (settings.negatives + 1))))
         self.waste = Waste(0, 0)
         self.best: dict[str, Tensor] = {}
+        self.average = self._weights() if settings.average else {}
         self.optimizer = torch.optim.AdamW(_groups(net, settings), lr=settings.rate, betas=(0.9, 0.98))
         self._batches: list[list[Part]] = []
         self._plan()
@@ -121,13 +122,14 @@ class Fit:
         )  # fmt: skip
 
     def take_up(
-        self, state: State, net: dict[str, Tensor], best: dict[str, Tensor], optimizer: dict[str, Any],
-        random: Tensor, cuda: Tensor | None,
+        self, state: State, net: dict[str, Tensor], best: dict[str, Tensor], average: dict[str, Tensor],
+        optimizer: dict[str, Any], random: Tensor, cuda: Tensor | None,
     ) -> None:  # fmt: skip
         """Goes to where another fit of the same run was."""
         self.state = state
         self.net.load_state_dict(net)
         self.best = {name: tensor.to(self.run.device) for name, tensor in best.items()}
+        self.average = {name: tensor.to(self.run.device) for name, tensor in average.items()}
         self.optimizer.load_state_dict(optimizer)
         torch.set_rng_state(random)
         if cuda is not None and self.run.device.type == "cuda":
@@ -166,17 +168,32 @@ class Fit:
         self.net.load_state_dict(self.best)
 
     def _end_epoch(self) -> None:
-        figures = judge(self.net, self.run)
         state, settings = self.state, self.run.settings
+        own = self._weights()
+        if settings.average:
+            self.net.load_state_dict(self.average)
+        figures = judge(self.net, self.run)
         state.history.append(figures)
         if figures["score"] > state.best:
             state.best, state.best_epoch, state.stale = figures["score"], state.epoch, 0
-            self.best = {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
+            self.best = self._weights()
         else:
             state.stale += 1
+        self.net.load_state_dict(own)
         state.epoch, state.batch = state.epoch + 1, 0
         state.done = state.epoch >= settings.epochs or state.stale >= settings.patience
         self._plan()
+
+    def _weights(self) -> dict[str, Tensor]:
+        """A copy of the net's tensors."""
+        return {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
+
+    def _note_average(self) -> None:
+        """Moves the average towards the weights; early on by more, so that it forgets where they began."""
+        decay = min(self.run.settings.average, (1.0 + self.state.step) / (10.0 + self.state.step))
+        with torch.no_grad():
+            for name, tensor in self.net.state_dict().items():
+                self.average[name].lerp_(tensor, 1.0 - decay)
 
     def _rate(self) -> float:
         """Rises linearly, then falls as a cosine to a twentieth."""
@@ -199,6 +216,8 @@ class Fit:
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
         self.optimizer.step()
+        if self.run.settings.average:
+            self._note_average()
         return float(loss.detach()), made.tokens
 
 

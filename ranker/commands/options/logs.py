@@ -42,4 +42,5 @@ def add_rebuild(commands: Any) -> None:
     rebuild = add_command(commands, "rebuild", text, "rebuild")
     rebuild.add_argument("--log", type=Path, required=True, metavar="LOGDIR")
     rebuild.add_argument("--store", metavar="URL", help="redis://, rediss:// or unix://")
+    rebuild.add_argument("--config", type=Path, metavar="FILE", help="as configs/serve.yaml: what counts as an outcome")
     reports(rebuild)

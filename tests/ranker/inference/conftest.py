@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,3 +84,9 @@ def _telling(make: Callable[..., None], made: Made, look: Look) -> Callable[...,
         made.add(self, look)
 
     return init
+
+
+@pytest.fixture(params=["memory", "folder"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    """Where a shard cache keeps its files, or None for one in memory."""
+    return tmp_path / "cache" if request.param == "folder" else None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ranker.inference.batch_run import BatchRun, Work
 from ranker.inference.device import Ended
-from ranker.inference.engine import Engine, EngineConfig, Holdings, Surroundings
+from ranker.inference.engine import Engine, EngineConfig, Holdings, Rejected, Surroundings
 from ranker.inference.model import Member, NoHold
 from ranker.inference.pool import MemoryPool
 from ranker.inference.request import Request
@@ -17,6 +17,9 @@ from ranker.inference.scheduler import Scheduler, SchedulerConfig
 from ranker.inference.shard_key import Shard, ShardKey
 from ranker.inference.shards import ShardCache
 from ranker.inference.workspace import Workspace, Workspaces
+from tests.ranker.inference.loops import in_loop, run
+
+__all__ = ["Echo", "ManualDevice", "ManualTime", "Stage", "in_loop", "reason", "run", "staged", "turns"]
 
 
 async def turns(count: int = 12) -> None:
@@ -193,5 +196,8 @@ async def staged(
     return Stage(engine, device, time, model, pool)
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(test)
+def reason(future: asyncio.Future[Any]) -> str:
+    """Why it was rejected."""
+    error = future.exception()
+    assert isinstance(error, Rejected), error
+    return error.reason

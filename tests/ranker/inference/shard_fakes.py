@@ -5,11 +5,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from ranker.inference.shard_key import ShardKey
 from ranker.inference.shards import ShardCache
+from tests.ranker.inference.loops import in_loop, run
+
+__all__ = [
+    "Holder",
+    "ManualTime",
+    "ScriptedSource",
+    "at_rest",
+    "cache_of",
+    "content_of",
+    "held",
+    "in_loop",
+    "key",
+    "read",
+    "run",
+    "turns",
+]
 
 
 def key(shard: str = "0", version: str = "1", model: str = "m") -> ShardKey:
@@ -175,5 +191,6 @@ def at_rest(cache: ShardCache) -> None:
     assert (stats.pinned_bytes, stats.reserved_bytes) == (0, 0)
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(test)
+def cache_of(source: Any, time: ManualTime, capacity_bytes: int = 10, **fields: Any) -> ShardCache:
+    """A cache in a time that stands still."""
+    return ShardCache(capacity_bytes=capacity_bytes, source=source, clock=time.clock, sleep=time.sleep, **fields)

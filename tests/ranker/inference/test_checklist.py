@@ -146,14 +146,14 @@ BAD_INPUT = {
 
 
 @cache
-def tests_of(module: str) -> frozenset[str]:
+def names_in(module: str) -> frozenset[str]:
     """Names of a module's tests."""
     tree = ast.parse((HERE / f"{module}.py").read_text(encoding="utf-8"))
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, *BAD_INPUT])
 def test_there_is_a_test_for_each_kind(fault: str) -> None:
     for name in (FAULTS | BAD_INPUT)[fault]:
         module, test = name.split(".")
-        assert test in tests_of(module), f"{fault!r} was to be tested by {name}"
+        assert test in names_in(module), f"{fault!r} was to be tested by {name}"

@@ -18,7 +18,7 @@ from ranker.inference.pool import MemoryPool
 from ranker.inference.scheduler import SchedulerConfig
 from ranker.inference.shards import ShardCache
 from ranker.inference.workspace import Workspace
-from tests.ranker.inference.engine_fakes import Echo, Stage, run, staged, turns
+from tests.ranker.inference.engine_fakes import Echo, Stage, in_loop, run, staged, turns
 from tests.ranker.inference.shard_fakes import ScriptedSource, at_rest, key
 
 
@@ -70,120 +70,108 @@ async def warmed(stage: Stage, model: Echo, warm: list[Any]) -> asyncio.Task[Non
     return loading
 
 
-def test_a_version_is_run_with_what_it_is_warmed_with_before_anybody_may_ask() -> None:
-    async def test() -> None:
-        stage, model = await staged(), Echo()
-        loading = await warmed(stage, model, [7, 1])
-        assert stage.device.busy and not loading.done()
-        with pytest.raises(Rejected, match="loading"):
-            await stage.engine.submit(stage.request(5, model="m@2"), 5)
-        await stage.finish()
-        await stage.finish()
+@in_loop
+async def test_a_version_is_run_with_what_it_is_warmed_with_before_anybody_may_ask() -> None:
+    stage, model = await staged(), Echo()
+    loading = await warmed(stage, model, [7, 1])
+    assert stage.device.busy and not loading.done()
+    with pytest.raises(Rejected, match="loading"):
+        await stage.engine.submit(stage.request(5, model="m@2"), 5)
+    await stage.finish()
+    await stage.finish()
+    await loading
+    assert model.ran == [[7], [1]]
+    after = stage.offer(5, model="m@2")
+    await stage.run_all()
+    assert after.result() == 10 and stage.engine.metrics()["cost_ms"]["m@2"]["one"] > 0.0
+    stage.at_rest()
+
+
+@in_loop
+async def test_a_version_that_fails_when_warmed_is_refused_and_keeps_nothing() -> None:
+    source = ScriptedSource({key("a", "2"): 10})
+    cache = ShardCache(capacity_bytes=10, source=source)
+    stage = await staged(cache=cache)
+    model = Echo(poison={1}, shards=(key("a", "2"),))
+    loading = await warmed(stage, model, [7, 1])
+    await stage.finish()
+    await stage.finish()
+    with pytest.raises(ModelFailed, match="poisoned"):
         await loading
-        assert model.ran == [[7], [1]]
-        after = stage.offer(5, model="m@2")
-        await stage.run_all()
-        assert after.result() == 10 and stage.engine.metrics()["cost_ms"]["m@2"]["one"] > 0.0
-        stage.at_rest()
-
-    run(test())
-
-
-def test_a_version_that_fails_when_warmed_is_refused_and_keeps_nothing() -> None:
-    async def test() -> None:
-        source = ScriptedSource({key("a", "2"): 10})
-        cache = ShardCache(capacity_bytes=10, source=source)
-        stage = await staged(cache=cache)
-        model = Echo(poison={1}, shards=(key("a", "2"),))
-        loading = await warmed(stage, model, [7, 1])
-        await stage.finish()
-        await stage.finish()
-        with pytest.raises(ModelFailed, match="poisoned"):
-            await loading
-        assert model.loaded is None and "m@2" not in stage.engine.metrics()["versions"]
-        at_rest(cache)
-        again = await warmed(stage, Echo(shards=(key("a", "2"),)), [])
-        await again
-        after = stage.offer(3, model="m@1"), stage.offer(4, model="m@2")
-        await stage.run_all()
-        assert [each.result() for each in after] == [6, 8]
-        await stage.engine.close()
-        stage.at_rest()
-
-    run(test())
+    assert model.loaded is None and "m@2" not in stage.engine.metrics()["versions"]
+    at_rest(cache)
+    again = await warmed(stage, Echo(shards=(key("a", "2"),)), [])
+    await again
+    after = stage.offer(3, model="m@1"), stage.offer(4, model="m@2")
+    await stage.run_all()
+    assert [each.result() for each in after] == [6, 8]
+    await stage.engine.close()
+    stage.at_rest()
 
 
-def test_a_version_that_hangs_when_warmed_is_reported_and_let_go_when_the_device_comes_back() -> None:
-    async def test() -> None:
-        stage = await staged(limits=EngineConfig(stuck_after_ms=100.0))
-        model = Echo()
-        loading = await warmed(stage, model, [7])
-        await stage.time.advance(200.0)
-        with pytest.raises(DeviceStuck):
-            await loading
-        assert stage.engine.metrics()["versions"]["m@2"] == "leaving"
-        with pytest.raises(Rejected, match="stuck"):
-            await stage.engine.load("m@3", Echo(), warm=[1])
-        await stage.device.finish()
-        await asyncio.sleep(0.02)
-        assert set(stage.engine.metrics()["versions"]) == {"m@1"}
-        after = stage.offer(3)
-        await stage.run_all()
-        assert after.result() == 6
-        stage.at_rest()
-
-    run(test())
+@in_loop
+async def test_a_version_that_hangs_when_warmed_is_reported_and_let_go_when_the_device_comes_back() -> None:
+    stage = await staged(limits=EngineConfig(stuck_after_ms=100.0))
+    model = Echo()
+    loading = await warmed(stage, model, [7])
+    await stage.time.advance(200.0)
+    with pytest.raises(DeviceStuck):
+        await loading
+    assert stage.engine.metrics()["versions"]["m@2"] == "leaving"
+    with pytest.raises(Rejected, match="stuck"):
+        await stage.engine.load("m@3", Echo(), warm=[1])
+    await stage.device.finish()
+    await asyncio.sleep(0.02)
+    assert set(stage.engine.metrics()["versions"]) == {"m@1"}
+    after = stage.offer(3)
+    await stage.run_all()
+    assert after.result() == 6
+    stage.at_rest()
 
 
-def test_shadow_runs_on_what_is_left_and_never_before_others() -> None:
-    async def test() -> None:
-        stage = await staged(config=SchedulerConfig(max_batch_tokens=2, max_batch_requests=2, max_wait_ms=0.0))
-        running = stage.offer(0)
-        await turns()
-        shadow = stage.engine.offer(stage.request(100, None, priority="shadow"), 100)  # type: ignore[arg-type]
-        others = [stage.offer(number, 1000.0) for number in range(1, 6)]
-        await stage.run_all()
-        assert stage.model.ran[-1] == [100] and shadow.result() == 200
-        assert running.result() == 0 and [each.result() for each in others] == [2, 4, 6, 8, 10]
-        stage.at_rest()
-
-    run(test())
+@in_loop
+async def test_shadow_runs_on_what_is_left_and_never_before_others() -> None:
+    stage = await staged(config=SchedulerConfig(max_batch_tokens=2, max_batch_requests=2, max_wait_ms=0.0))
+    running = stage.offer(0)
+    await turns()
+    shadow = stage.engine.offer(stage.request(100, None, priority="shadow"), 100)  # type: ignore[arg-type]
+    others = [stage.offer(number, 1000.0) for number in range(1, 6)]
+    await stage.run_all()
+    assert stage.model.ran[-1] == [100] and shadow.result() == 200
+    assert running.result() == 0 and [each.result() for each in others] == [2, 4, 6, 8, 10]
+    stage.at_rest()
 
 
-def test_shadow_is_the_first_to_leave_a_full_queue() -> None:
-    async def test() -> None:
-        config = SchedulerConfig(max_batch_tokens=1, max_batch_requests=1, max_queue_requests=2)
-        stage = await staged(config=config)
-        running = stage.offer(0)
-        await turns()
-        shadow, normal = stage.offer(1, 1000.0, priority="shadow"), stage.offer(2, 1000.0)
-        late = stage.offer(3, 1000.0)
-        await turns()
-        with pytest.raises(Rejected, match="queue_full"):
-            shadow.result()
-        await stage.run_all()
-        assert [each.result() for each in (running, normal, late)] == [0, 4, 6]
-        stage.at_rest()
-
-    run(test())
+@in_loop
+async def test_shadow_is_the_first_to_leave_a_full_queue() -> None:
+    config = SchedulerConfig(max_batch_tokens=1, max_batch_requests=1, max_queue_requests=2)
+    stage = await staged(config=config)
+    running = stage.offer(0)
+    await turns()
+    shadow, normal = stage.offer(1, 1000.0, priority="shadow"), stage.offer(2, 1000.0)
+    late = stage.offer(3, 1000.0)
+    await turns()
+    with pytest.raises(Rejected, match="queue_full"):
+        shadow.result()
+    await stage.run_all()
+    assert [each.result() for each in (running, normal, late)] == [0, 4, 6]
+    stage.at_rest()
 
 
-def test_an_engine_gives_the_memory_report_its_pool_its_pages_and_its_shards(tmp_path: Path) -> None:
-    async def test() -> None:
-        source = ScriptedSource({key("a", "1"): 10})
-        cache = ShardCache(capacity_bytes=64, source=source)
-        pages = Pages(PageConfig(8, 2, 4, 16))
-        engine = open_engine(SchedulerConfig(), MemoryPool(1 << 16), workspace_bytes=1024, cache=cache, pages=pages)
-        await engine.load("m@1", Echo(shards=(key("a", "1"),)))
-        with pages.open(Scope("m@1", "s", "fp32", "u"), [b"1"] * 9) as history:
-            history.commit()
-        report = memory_report([engine.memory_source("second")])
-        (found,) = report.pools
-        assert found.name == "second" and found.profile.used_bytes == 1024
-        assert found.profile.pages is not None and found.profile.pages.full.cached == 2
-        assert found.shards is not None and found.shards.resident_by_version == {"m@1": 10}
-        metrics = engine.metrics()["pages"]
-        assert (metrics["full"]["cached"], metrics["tokens_new"], metrics["open"]) == (2, 9, 0)
-        await engine.close()
-
-    run(test())
+@in_loop
+async def test_an_engine_gives_the_memory_report_its_pool_its_pages_and_its_shards(tmp_path: Path) -> None:
+    source = ScriptedSource({key("a", "1"): 10})
+    cache = ShardCache(capacity_bytes=64, source=source)
+    pages = Pages(PageConfig(8, 2, 4, 16))
+    engine = open_engine(SchedulerConfig(), MemoryPool(1 << 16), workspace_bytes=1024, cache=cache, pages=pages)
+    await engine.load("m@1", Echo(shards=(key("a", "1"),)))
+    with pages.open(Scope("m@1", "s", "fp32", "u"), [b"1"] * 9) as history:
+        history.commit()
+    report = memory_report([engine.memory_source("second")])
+    (found,) = report.pools
+    assert found.name == "second" and found.profile.used_bytes == 1024
+    assert found.profile.pages is not None and found.profile.pages.full.cached == 2
+    assert found.shards is not None and found.shards.resident_by_version == {"m@1": 10}
+    metrics = engine.metrics()["pages"]
+    assert (metrics["full"]["cached"], metrics["tokens_new"], metrics["open"]) == (2, 9, 0)
+    await engine.close()

@@ -14,7 +14,6 @@ from ranker.inference.shard_errors import (
     LoadFailed,
     ShardTooLarge,
     UnknownShard,
-    VersionRetired,
 )
 from ranker.inference.shard_key import State
 from ranker.inference.shards import Busy, ShardCache, ShardKey
@@ -25,6 +24,7 @@ from tests.ranker.inference.shard_fakes import (
     at_rest,
     content_of,
     held,
+    in_loop,
     key,
     read,
     run,
@@ -34,353 +34,217 @@ from tests.ranker.inference.shard_fakes import (
 A, B, C = key("a"), key("b"), key("c")
 
 
-@pytest.fixture(params=["memory", "folder"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
-    return tmp_path / "cache" if request.param == "folder" else None
+@in_loop
+async def test_a_pin_gives_the_published_bytes_read_only(folder: Path | None) -> None:
+    cache = ShardCache(capacity_bytes=100, source=ScriptedSource({A: 100}), folder=folder)
+    async with cache.pin(A) as shard:
+        assert bytes(shard.data) == content_of(A, 100)
+        assert (shard.key, shard.nbytes, shard.data.readonly) == (A, 100, True)
+        assert folder is None or (shard.path is not None and shard.path.read_bytes() == shard.data)
+        assert cache.stats().pinned_bytes == 100
+    at_rest(cache)
+    await cache.aclose()
 
 
-def test_a_pin_gives_the_published_bytes_read_only(folder: Path | None) -> None:
-    async def test() -> None:
-        cache = ShardCache(capacity_bytes=100, source=ScriptedSource({A: 100}), folder=folder)
-        async with cache.pin(A) as shard:
-            assert bytes(shard.data) == content_of(A, 100)
-            assert (shard.key, shard.nbytes, shard.data.readonly) == (A, 100, True)
-            assert folder is None or (shard.path is not None and shard.path.read_bytes() == shard.data)
-            assert cache.stats().pinned_bytes == 100
-        at_rest(cache)
-        await cache.aclose()
-
-    run(test())
+@in_loop
+async def test_a_second_pin_is_a_hit_and_loads_nothing(folder: Path | None) -> None:
+    source = ScriptedSource({A: 10})
+    cache = ShardCache(capacity_bytes=100, source=source, folder=folder)
+    assert await read(cache, A) == await read(cache, A)
+    stats = cache.stats()
+    assert (stats.hits, stats.misses, stats.loads, source.starts[A]) == (1, 1, 1, 1)
+    await cache.aclose()
 
 
-def test_a_second_pin_is_a_hit_and_loads_nothing(folder: Path | None) -> None:
-    async def test() -> None:
-        source = ScriptedSource({A: 10})
-        cache = ShardCache(capacity_bytes=100, source=source, folder=folder)
-        assert await read(cache, A) == await read(cache, A)
-        stats = cache.stats()
-        assert (stats.hits, stats.misses, stats.loads, source.starts[A]) == (1, 1, 1, 1)
-        await cache.aclose()
-
-    run(test())
+@in_loop
+async def test_a_shard_of_no_bytes_is_a_shard(folder: Path | None) -> None:
+    cache = ShardCache(capacity_bytes=0, source=ScriptedSource({A: 0}), folder=folder)
+    assert await read(cache, A) == b""
+    assert await read(cache, A) == b""
+    at_rest(cache)
+    await cache.aclose()
+    assert folder is None or list(folder.iterdir()) == []
 
 
-def test_a_shard_of_no_bytes_is_a_shard(folder: Path | None) -> None:
-    async def test() -> None:
-        cache = ShardCache(capacity_bytes=0, source=ScriptedSource({A: 0}), folder=folder)
-        assert await read(cache, A) == b""
-        assert await read(cache, A) == b""
-        at_rest(cache)
-        await cache.aclose()
-        assert folder is None or list(folder.iterdir()) == []
-
-    run(test())
+@in_loop
+async def test_large_chunks_are_hashed_off_the_loop_and_give_the_same_bytes(folder: Path | None) -> None:
+    size = 1 << 20
+    cache = ShardCache(capacity_bytes=size, source=ScriptedSource({A: size}, pieces=3), folder=folder)
+    assert await read(cache, A) == content_of(A, size)
+    await cache.aclose()
 
 
-def test_large_chunks_are_hashed_off_the_loop_and_give_the_same_bytes(folder: Path | None) -> None:
-    async def test() -> None:
-        size = 1 << 20
-        cache = ShardCache(capacity_bytes=size, source=ScriptedSource({A: size}, pieces=3), folder=folder)
-        assert await read(cache, A) == content_of(A, size)
-        await cache.aclose()
-
-    run(test())
-
-
-def test_sixty_four_callers_share_one_load() -> None:
-    async def test() -> None:
-        source = ScriptedSource({A: 10}, gated=True)
-        cache = ShardCache(capacity_bytes=10, source=source)
-        holders = [Holder(cache, A) for _ in range(64)]
-        await turns()
-        assert cache.stats().reserved_bytes == 10
-        await source.feed_all(A)
-        assert all(each.holding for each in holders) and source.starts[A] == 1
-        for each in holders:
-            await each.release()
-        assert (cache.stats().loads, cache.stats().misses) == (1, 64)
-        at_rest(cache)
-
-    run(test())
+@in_loop
+async def test_sixty_four_callers_share_one_load() -> None:
+    source = ScriptedSource({A: 10}, gated=True)
+    cache = ShardCache(capacity_bytes=10, source=source)
+    holders = [Holder(cache, A) for _ in range(64)]
+    await turns()
+    assert cache.stats().reserved_bytes == 10
+    await source.feed_all(A)
+    assert all(each.holding for each in holders) and source.starts[A] == 1
+    for each in holders:
+        await each.release()
+    assert (cache.stats().loads, cache.stats().misses) == (1, 64)
+    at_rest(cache)
 
 
-def test_states_go_from_loading_to_resident_to_leaving_to_nothing() -> None:
-    async def test() -> None:
-        source = ScriptedSource({A: 10}, gated=True)
-        states: list[State | None] = []
-        cache: ShardCache = ShardCache(
-            capacity_bytes=10, source=source, check=lambda name, content: states.append(cache.state(name))
-        )
-        assert cache.state(A) is None
-        holder = Holder(cache, A)
-        await turns()
-        states.append(cache.state(A))
-        await source.feed_all(A)
-        states.append(cache.state(A))
-        cache.retire("m", "1")
-        states.append(cache.state(A))
-        await holder.release()
-        # the check sees bytes that are not yet verified for use
-        assert states == [State.LOADING, State.LOADING, State.RESIDENT, State.LEAVING]
-        assert cache.state(A) is None
-
-    run(test())
+@in_loop
+async def test_states_go_from_loading_to_resident_to_leaving_to_nothing() -> None:
+    source = ScriptedSource({A: 10}, gated=True)
+    states: list[State | None] = []
+    cache: ShardCache = ShardCache(
+        capacity_bytes=10, source=source, check=lambda name, content: states.append(cache.state(name))
+    )
+    assert cache.state(A) is None
+    holder = Holder(cache, A)
+    await turns()
+    states.append(cache.state(A))
+    await source.feed_all(A)
+    states.append(cache.state(A))
+    cache.retire("m", "1")
+    states.append(cache.state(A))
+    await holder.release()
+    # the check sees bytes that are not yet verified for use
+    assert states == [State.LOADING, State.LOADING, State.RESIDENT, State.LEAVING]
+    assert cache.state(A) is None
 
 
-def test_the_least_recently_used_shard_leaves_first() -> None:
-    async def test() -> None:
-        cache = ShardCache(capacity_bytes=20, source=ScriptedSource({A: 10, B: 10, C: 10}))
-        for name in (A, B, A, C):  # A is used again, so C costs B its place
-            await read(cache, name)
+@in_loop
+async def test_the_least_recently_used_shard_leaves_first() -> None:
+    cache = ShardCache(capacity_bytes=20, source=ScriptedSource({A: 10, B: 10, C: 10}))
+    for name in (A, B, A, C):  # A is used again, so C costs B its place
+        await read(cache, name)
+    assert [cache.state(name) for name in (A, B, C)] == [State.RESIDENT, None, State.RESIDENT]
+    assert cache.stats().evictions == 1
+
+
+@in_loop
+async def test_a_pinned_shard_is_never_evicted_though_it_is_the_oldest() -> None:
+    cache = ShardCache(capacity_bytes=20, source=ScriptedSource({A: 10, B: 10, C: 10}))
+    async with cache.pin(A):
+        await read(cache, B)
+        await read(cache, C)
         assert [cache.state(name) for name in (A, B, C)] == [State.RESIDENT, None, State.RESIDENT]
-        assert cache.stats().evictions == 1
-
-    run(test())
+    at_rest(cache)
 
 
-def test_a_pinned_shard_is_never_evicted_though_it_is_the_oldest() -> None:
-    async def test() -> None:
-        cache = ShardCache(capacity_bytes=20, source=ScriptedSource({A: 10, B: 10, C: 10}))
-        async with cache.pin(A):
-            await read(cache, B)
+@in_loop
+async def test_when_all_is_pinned_a_load_is_refused_at_once_and_nothing_is_evicted() -> None:
+    source = ScriptedSource({A: 10, B: 5, C: 10})
+    cache = ShardCache(capacity_bytes=15, source=source)
+    await read(cache, B)
+    async with cache.pin(A):
+        with pytest.raises(Busy, match="m@1/c: 10 bytes do not fit: of 15, 10 are pinned"):
             await read(cache, C)
-            assert [cache.state(name) for name in (A, B, C)] == [State.RESIDENT, None, State.RESIDENT]
-        at_rest(cache)
+        assert cache.state(B) is State.RESIDENT and source.starts[C] == 0
+    assert await read(cache, C) == content_of(C, 10)
+    assert cache.stats().refused == 1
 
-    run(test())
 
-
-def test_when_all_is_pinned_a_load_is_refused_at_once_and_nothing_is_evicted() -> None:
-    async def test() -> None:
-        source = ScriptedSource({A: 10, B: 5, C: 10})
-        cache = ShardCache(capacity_bytes=15, source=source)
+@in_loop
+async def test_a_load_in_flight_has_its_bytes_reserved() -> None:
+    source = ScriptedSource({A: 10, B: 10}, gated=True)
+    cache = ShardCache(capacity_bytes=15, source=source)
+    holder = Holder(cache, A)
+    await turns()
+    with pytest.raises(Busy, match="10 being loaded"):
         await read(cache, B)
-        async with cache.pin(A):
-            with pytest.raises(Busy, match="m@1/c: 10 bytes do not fit: of 15, 10 are pinned"):
-                await read(cache, C)
-            assert cache.state(B) is State.RESIDENT and source.starts[C] == 0
-        assert await read(cache, C) == content_of(C, 10)
-        assert cache.stats().refused == 1
-
-    run(test())
+    await source.feed_all(A)
+    await holder.release()
+    at_rest(cache)
 
 
-def test_a_load_in_flight_has_its_bytes_reserved() -> None:
-    async def test() -> None:
-        source = ScriptedSource({A: 10, B: 10}, gated=True)
-        cache = ShardCache(capacity_bytes=15, source=source)
-        holder = Holder(cache, A)
-        await turns()
-        with pytest.raises(Busy, match="10 being loaded"):
-            await read(cache, B)
-        await source.feed_all(A)
-        await holder.release()
-        at_rest(cache)
-
-    run(test())
-
-
-def test_a_shard_larger_than_the_cache_is_refused_as_too_large() -> None:
-    async def test() -> None:
-        cache = ShardCache(capacity_bytes=9, source=ScriptedSource({A: 10}))
-        with pytest.raises(ShardTooLarge, match="10 bytes never fit in 9"):
-            await read(cache, A)
-        at_rest(cache)
-
-    run(test())
-
-
-def test_a_key_that_the_source_does_not_know_is_named_and_asked_for_anew_each_time() -> None:
-    async def test() -> None:
-        source = ScriptedSource({})
-        cache = ShardCache(capacity_bytes=9, source=source)
-        with pytest.raises(UnknownShard, match="m@1/a"):
-            await read(cache, A)
-        source.contents[A] = b"now here"
-        assert await read(cache, A) == b"now here"
-
-    run(test())
-
-
-def test_retire_lets_holders_finish_and_takes_no_new_pins() -> None:
-    async def test() -> None:
-        cache = ShardCache(capacity_bytes=30, source=ScriptedSource({A: 10, B: 10, key("a", "2"): 10}))
-        await read(cache, B)
-        holder = await held(cache, A)
-        cache.retire("m", "1")
-        assert cache.state(B) is None
-        for name in (A, B):
-            with pytest.raises(VersionRetired, match="m@1"):
-                await read(cache, name)
-        assert await read(cache, key("a", "2")) == content_of(key("a", "2"), 10)
-        await holder.release()
-        assert cache.state(A) is None and cache.stats().resident_bytes == 10
-        at_rest(cache)
-
-    run(test())
-
-
-def test_a_retired_version_comes_back_only_when_readmitted() -> None:
-    async def test() -> None:
-        source = ScriptedSource({A: 10})
-        cache = ShardCache(capacity_bytes=30, source=source)
-        cache.retire("m", "1")
-        cache.retire("m", "1")
-        with pytest.raises(VersionRetired):
-            await read(cache, A)
-        assert source.starts[A] == 0
-        cache.readmit("m", "1")
-        assert await read(cache, A) == content_of(A, 10)
-
-    run(test())
-
-
-def test_headroom_for_one_shard_is_enough_to_switch_versions() -> None:
-    async def test() -> None:
-        old = [key(str(n), "1") for n in range(3)]
-        new = [key(str(n), "2") for n in range(3)]
-        source = ScriptedSource(dict.fromkeys([*old, *new], 10))
-        cache = ShardCache(capacity_bytes=40, source=source)
-        serving = [await held(cache, name) for name in old]
-        first = await held(cache, new[0])
-        cache.retire("m", "1")
-        switched = [first]
-        for leaving, coming in zip(serving, [*new[1:], None], strict=True):
-            await leaving.release()
-            switched += [await held(cache, coming)] if coming else []
-        assert cache.stats().resident_by_version == {"m@2": 30}
-        for each in switched:
-            await each.release()
-        at_rest(cache)
-
-    run(test())
-
-
-def test_those_who_waited_when_their_version_was_retired_get_their_shard_and_it_leaves_after_them() -> None:
-    async def test() -> None:
-        source = ScriptedSource({A: 10}, gated=True)
-        cache = ShardCache(capacity_bytes=10, source=source)
-        holder = Holder(cache, A)
-        await turns()
-        cache.retire("m", "1")
-        await source.feed_all(A)
-        assert holder.holding
-        await holder.release()
-        assert cache.stats().resident_bytes == 0
-        at_rest(cache)
-
-    run(test())
-
-
-def test_a_load_that_nobody_waits_for_ends_when_its_version_is_retired() -> None:
-    async def test() -> None:
-        source = ScriptedSource({A: 10}, gated=True)
-        cache = ShardCache(capacity_bytes=10, source=source)
-        holder = Holder(cache, A)
-        await turns()
-        await holder.cancel()
-        cache.retire("m", "1")
-        await turns()
-        assert (source.running[A], cache.stats().reserved_bytes, cache.stats().failures) == (0, 0, 0)
-
-    run(test())
-
-
-def test_a_load_whose_waiter_left_after_the_retirement_is_not_kept() -> None:
-    async def test() -> None:
-        source = ScriptedSource({A: 10}, gated=True)
-        cache = ShardCache(capacity_bytes=10, source=source)
-        holder = Holder(cache, A)
-        await turns()
-        cache.retire("m", "1")
-        await holder.cancel()
-        await source.feed_all(A)
-        assert cache.stats().resident_bytes == 0
-        at_rest(cache)
-
-    run(test())
-
-
-def test_a_load_that_ended_leaves_no_task_behind() -> None:
-    async def test() -> None:
-        time, source = ManualTime(), ScriptedSource({A: 10, B: 10})
-        source.script(B, [OSError("reset")])
-        cache = ShardCache(capacity_bytes=20, source=source, clock=time.clock, sleep=time.sleep)
+@in_loop
+async def test_a_shard_larger_than_the_cache_is_refused_as_too_large() -> None:
+    cache = ShardCache(capacity_bytes=9, source=ScriptedSource({A: 10}))
+    with pytest.raises(ShardTooLarge, match="10 bytes never fit in 9"):
         await read(cache, A)
-        with pytest.raises(LoadFailed):
-            await read(cache, B)
-        await turns()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    run(test())
+    at_rest(cache)
 
 
-def test_closing_ends_loads_and_drops_shards_but_not_under_a_holder(folder: Path | None) -> None:
-    async def test() -> None:
-        source = ScriptedSource({A: 10, B: 10, C: 10})
-        cache = ShardCache(capacity_bytes=30, source=source, folder=folder)
-        holder = await held(cache, A)
-        await read(cache, B)
-        source.gated = True
-        waiting = Holder(cache, C)
-        await turns()
-        await cache.aclose()
-        assert isinstance(await waiting.error(), CacheClosed)
-        with pytest.raises(CacheClosed):
-            await read(cache, A)
-        assert holder.holding
-        await holder.release()
-        at_rest(cache)
-        assert cache.stats().resident_bytes == 0
-        assert folder is None or list(folder.iterdir()) == []
-
-    run(test())
-
-
-def test_stats_have_the_relied_on_names_as_attributes_and_as_a_mapping() -> None:
-    async def test() -> None:
-        time = ManualTime()
-        source = ScriptedSource({A: 8, B: 6})
-        source.on_chunk = lambda: setattr(time, "now_s", time.now_s + 0.25)
-        cache = ShardCache(capacity_bytes=10, source=source, clock=time.clock, sleep=time.sleep)
-        for name in (A, A, B):
-            await read(cache, name)
-        stats = cache.stats()
-        expected = {
-            "hits": 1,
-            "misses": 2,
-            "loads": 2,
-            "failures": 0,
-            "evictions": 1,
-            "returned_within_60s": 0,
-            "resident_bytes": 6,
-            "pinned_bytes": 0,
-            "load_ms": 1000.0,  # two loads of two chunks of 250 ms
-            "load_bytes": 14,
-        }
-        assert {name: getattr(stats, name) for name in expected} == expected
-        assert {name: dict(stats)[name] for name in expected} == expected
-        with pytest.raises(KeyError):
-            stats["hit_rates"]
-
-    run(test())
-
-
-def test_an_eviction_that_comes_back_within_a_minute_is_counted_and_a_later_one_is_not() -> None:
-    async def test() -> None:
-        time = ManualTime()
-        cache = ShardCache(capacity_bytes=10, source=ScriptedSource({A: 10, B: 10}), clock=time.clock, sleep=time.sleep)
+@in_loop
+async def test_a_key_that_the_source_does_not_know_is_named_and_asked_for_anew_each_time() -> None:
+    source = ScriptedSource({})
+    cache = ShardCache(capacity_bytes=9, source=source)
+    with pytest.raises(UnknownShard, match="m@1/a"):
         await read(cache, A)
-        await read(cache, B)
-        await time.advance(59)
-        await read(cache, A)
-        await time.advance(61)
-        await read(cache, B)
-        stats = cache.stats()
-        assert (stats.loads, stats.evictions, stats.returned_within_60s) == (4, 3, 1)
-        assert (stats.cold_loads, stats.cold_by_version) == (2, {"m@1": 2})
+    source.contents[A] = b"now here"
+    assert await read(cache, A) == b"now here"
 
-    run(test())
+
+@in_loop
+async def test_a_load_that_ended_leaves_no_task_behind() -> None:
+    time, source = ManualTime(), ScriptedSource({A: 10, B: 10})
+    source.script(B, [OSError("reset")])
+    cache = ShardCache(capacity_bytes=20, source=source, clock=time.clock, sleep=time.sleep)
+    await read(cache, A)
+    with pytest.raises(LoadFailed):
+        await read(cache, B)
+    await turns()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@in_loop
+async def test_closing_ends_loads_and_drops_shards_but_not_under_a_holder(folder: Path | None) -> None:
+    source = ScriptedSource({A: 10, B: 10, C: 10})
+    cache = ShardCache(capacity_bytes=30, source=source, folder=folder)
+    holder = await held(cache, A)
+    await read(cache, B)
+    source.gated = True
+    waiting = Holder(cache, C)
+    await turns()
+    await cache.aclose()
+    assert isinstance(await waiting.error(), CacheClosed)
+    with pytest.raises(CacheClosed):
+        await read(cache, A)
+    assert holder.holding
+    await holder.release()
+    at_rest(cache)
+    assert cache.stats().resident_bytes == 0
+    assert folder is None or list(folder.iterdir()) == []
+
+
+@in_loop
+async def test_stats_have_the_relied_on_names_as_attributes_and_as_a_mapping() -> None:
+    time = ManualTime()
+    source = ScriptedSource({A: 8, B: 6})
+    source.on_chunk = lambda: setattr(time, "now_s", time.now_s + 0.25)
+    cache = ShardCache(capacity_bytes=10, source=source, clock=time.clock, sleep=time.sleep)
+    for name in (A, A, B):
+        await read(cache, name)
+    stats = cache.stats()
+    expected = {
+        "hits": 1,
+        "misses": 2,
+        "loads": 2,
+        "failures": 0,
+        "evictions": 1,
+        "returned_within_60s": 0,
+        "resident_bytes": 6,
+        "pinned_bytes": 0,
+        "load_ms": 1000.0,  # two loads of two chunks of 250 ms
+        "load_bytes": 14,
+    }
+    assert {name: getattr(stats, name) for name in expected} == expected
+    assert {name: dict(stats)[name] for name in expected} == expected
+    with pytest.raises(KeyError):
+        stats["hit_rates"]
+
+
+@in_loop
+async def test_an_eviction_that_comes_back_within_a_minute_is_counted_and_a_later_one_is_not() -> None:
+    time = ManualTime()
+    cache = ShardCache(capacity_bytes=10, source=ScriptedSource({A: 10, B: 10}), clock=time.clock, sleep=time.sleep)
+    await read(cache, A)
+    await read(cache, B)
+    await time.advance(59)
+    await read(cache, A)
+    await time.advance(61)
+    await read(cache, B)
+    stats = cache.stats()
+    assert (stats.loads, stats.evictions, stats.returned_within_60s) == (4, 3, 1)
+    assert (stats.cold_loads, stats.cold_by_version) == (2, {"m@1": 2})
 
 
 def test_a_cache_serves_one_event_loop_after_another() -> None:

@@ -9,6 +9,7 @@ import pytest
 from ranker.inference.shard_diagnosis import diagnose
 from ranker.inference.shard_stats import ShardStats
 from ranker.inference.shards import ShardCache, ShardKey
+from tests.ranker.inference.loops import in_loop
 from tests.ranker.inference.shard_fakes import ManualTime, ScriptedSource, key, read, run
 
 MIB = 1 << 20
@@ -129,13 +130,11 @@ def test_a_slower_source_is_named_in_a_real_cache() -> None:
     run(test())
 
 
-def test_a_window_is_the_difference_of_two_snapshots_of_one_cache() -> None:
-    async def test() -> None:
-        scene = Scene({key("a"): 10, key("b"): 5, key("a", "2"): 7})
-        await scene.window([key("a"), key("a")])
-        window = await scene.window([key("a"), key("b"), key("a", "2")])
-        assert (window.hits, window.misses, window.loads, window.load_bytes) == (1, 2, 2, 12)
-        assert window.load_ms == pytest.approx(20) == window.transfer_ms
-        assert window.loads_by_version == {"m@1": 1, "m@2": 1} and window.resident_bytes == 22
-
-    run(test())
+@in_loop
+async def test_a_window_is_the_difference_of_two_snapshots_of_one_cache() -> None:
+    scene = Scene({key("a"): 10, key("b"): 5, key("a", "2"): 7})
+    await scene.window([key("a"), key("a")])
+    window = await scene.window([key("a"), key("b"), key("a", "2")])
+    assert (window.hits, window.misses, window.loads, window.load_bytes) == (1, 2, 2, 12)
+    assert window.load_ms == pytest.approx(20) == window.transfer_ms
+    assert window.loads_by_version == {"m@1": 1, "m@2": 1} and window.resident_bytes == 22

@@ -13,6 +13,7 @@ from ranker.inference.shard_errors import FormatRefused, LoadFailed, SizeMismatc
 from ranker.inference.shards import ChecksumMismatch, LoadRules, ShardCache, ShardKey
 from ranker.release.registry import Registry
 from ranker.release.shard_source import RegistrySource
+from tests.ranker.inference.loops import in_loop
 from tests.ranker.inference.shard_fakes import ManualTime, at_rest, read, run
 
 WEIGHTS = save({"w": np.arange(5000, dtype=np.float32)})
@@ -50,43 +51,39 @@ def named(shard: str, version: str = "1", model: str = "second") -> ShardKey:
 
 
 @pytest.mark.parametrize("kept", ["memory", "folder"])
-def test_a_published_shard_is_read_in_pieces_and_its_tensors_are_the_published_ones(
+@in_loop
+async def test_a_published_shard_is_read_in_pieces_and_its_tensors_are_the_published_ones(
     source: RegistrySource, tmp_path: Path, kept: str
 ) -> None:
-    async def test() -> None:
-        cache = cache_of(source, ManualTime(), tmp_path / "cache" if kept == "folder" else None)
-        async with cache.pin(SHARD) as shard:
-            np.testing.assert_array_equal(load(bytes(shard.data))["w"], np.arange(5000, dtype=np.float32))
-        assert await read(cache, named("light.txt")) == b"tree\nversion=v4\n"
-        at_rest(cache)
-        await cache.aclose()
-
-    run(test())
+    cache = cache_of(source, ManualTime(), tmp_path / "cache" if kept == "folder" else None)
+    async with cache.pin(SHARD) as shard:
+        np.testing.assert_array_equal(load(bytes(shard.data))["w"], np.arange(5000, dtype=np.float32))
+    assert await read(cache, named("light.txt")) == b"tree\nversion=v4\n"
+    at_rest(cache)
+    await cache.aclose()
 
 
-def test_a_byte_flipped_on_disk_is_a_mismatch_and_then_quarantine_until_repaired_and_readmitted(
+@in_loop
+async def test_a_byte_flipped_on_disk_is_a_mismatch_and_then_quarantine_until_repaired_and_readmitted(
     registry: Registry, source: RegistrySource, tmp_path: Path
 ) -> None:
-    async def test() -> None:
-        time, folder = ManualTime(), tmp_path / "cache"
-        cache = cache_of(source, time, folder)
-        path = registry.folder / "1" / SHARD.shard
-        flip_byte(registry)
-        for _ in range(2):
-            with pytest.raises(ChecksumMismatch, match=r"second@1/model\.safetensors: sha256"):
-                await read(cache, SHARD)
-            assert list(folder.iterdir()) == []
-            await time.advance(5)
-        assert cache.quarantined() == (SHARD,)
-        path.write_bytes(WEIGHTS)
-        with pytest.raises(ChecksumMismatch):
+    time, folder = ManualTime(), tmp_path / "cache"
+    cache = cache_of(source, time, folder)
+    path = registry.folder / "1" / SHARD.shard
+    flip_byte(registry)
+    for _ in range(2):
+        with pytest.raises(ChecksumMismatch, match=r"second@1/model\.safetensors: sha256"):
             await read(cache, SHARD)
-        cache.readmit("second", "1")
-        assert await read(cache, SHARD) == WEIGHTS
-        at_rest(cache)
-        await cache.aclose()
-
-    run(test())
+        assert list(folder.iterdir()) == []
+        await time.advance(5)
+    assert cache.quarantined() == (SHARD,)
+    path.write_bytes(WEIGHTS)
+    with pytest.raises(ChecksumMismatch):
+        await read(cache, SHARD)
+    cache.readmit("second", "1")
+    assert await read(cache, SHARD) == WEIGHTS
+    at_rest(cache)
+    await cache.aclose()
 
 
 @pytest.mark.parametrize("change", [-1, 1, 10_000], ids=["shorter", "longer", "much-longer"])
@@ -132,20 +129,16 @@ def test_what_is_not_a_plain_file_is_refused_and_never_waited_for(
     [named("no.such"), named("light.txt", "7"), named("light.txt", model="other"), named("manifest.json")],
     ids=str,
 )
-def test_a_model_version_or_file_that_is_not_there_is_unknown(source: RegistrySource, unknown: ShardKey) -> None:
-    async def test() -> None:
-        with pytest.raises(UnknownShard, match=str(unknown)):
-            await read(cache_of(source, ManualTime()), unknown)
-
-    run(test())
+@in_loop
+async def test_a_model_version_or_file_that_is_not_there_is_unknown(source: RegistrySource, unknown: ShardKey) -> None:
+    with pytest.raises(UnknownShard, match=str(unknown)):
+        await read(cache_of(source, ManualTime()), unknown)
 
 
-def test_a_file_of_a_version_that_is_no_model_is_refused_by_its_content(source: RegistrySource) -> None:
-    async def test() -> None:
-        with pytest.raises(FormatRefused, match=r"names\.json"):
-            await read(cache_of(source, ManualTime()), named("names.json"))
-
-    run(test())
+@in_loop
+async def test_a_file_of_a_version_that_is_no_model_is_refused_by_its_content(source: RegistrySource) -> None:
+    with pytest.raises(FormatRefused, match=r"names\.json"):
+        await read(cache_of(source, ManualTime()), named("names.json"))
 
 
 def test_a_manifest_with_a_path_for_a_name_is_a_load_that_failed(registry: Registry, source: RegistrySource) -> None:

@@ -16,6 +16,7 @@ from features.events import RankingEvent
 from features.memory_store import MemoryStore
 from features.store import Commit, Snapshot
 from ranker.answers import RankAnswer
+from ranker.workers.line import Line
 from tests.ranker.online import ACTIONS, run
 from tests.ranker.test_replay_exact import Day, YieldingStore, assert_replays
 from tests.ranker.workers.pair import LIMIT_MS, Pair, following, pair
@@ -285,6 +286,13 @@ def test_metrics_add_up_what_both_have_counted(tmp_path: Path) -> None:
 def test_who_joins_while_much_changes_ends_up_with_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ranker.workers.whole.CELLS_PER_PART", 3)
     monkeypatch.setattr("ranker.workers.whole.ENTRIES_PER_PART", 2)
+    drained = Line.drained
+
+    async def slowly(line: Line) -> None:
+        await drained(line)
+        await asyncio.sleep(0.003)
+
+    monkeypatch.setattr(Line, "drained", slowly)
     many: dict[str, dict[str, Any]] = {f"a{number}": {"title": str(number)} for number in range(40)}
 
     async def work() -> None:

@@ -65,7 +65,7 @@ def test_rankings_of_three_processes_replay_to_the_bit(tmp_path: Path) -> None:
                 keeper.service.crew.command = (sys.executable, "-m", "tests.ranker.workers.member")
                 app = create_app(keeper.service, Limits(), CLOCK, workers=keeper.service)
                 await keeper.start(app)
-                await keeper.joined()
+                await keeper.joined(stop)
                 serving = asyncio.create_task(serve(named(app, 0), listener, stop))
                 await asyncio.gather(*(live(url_of(listener), seed, ranked) for seed in range(3)))
                 await applied(running)

@@ -85,8 +85,11 @@ def test_one_that_is_given_up_is_replaced(tmp_path: Path) -> None:
             running = asyncio.create_task(crew.run())
             await until(lambda: bool(crew.pids), 10.0)
             before = crew.pids[1]
-            crew.give_up(7)  # nobody
-            crew.give_up(1)
+            crew.give_up(7, before)  # nobody
+            crew.give_up(1, before + 1)  # another one
+            await asyncio.sleep(0.05)
+            assert crew.pids[1] == before
+            crew.give_up(1, before)
             await until(lambda: crew.pids.get(1, before) != before, 10.0)
             await crew.stop()
             await running

@@ -189,6 +189,25 @@ def test_what_cannot_be_judged_is_one_line(
     assert done.err.count("\n") == 1 and says in done.err
 
 
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (("--until", "2020-01-01"), "--until does not go with --protocol last-item"),
+        (("--device", "cuda"), "--device cuda: --protocol last-item learns on the CPU"),
+        (("--seed", "-1"), "seed"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_line(
+    folder: Path, nextaction: Nextaction, more: tuple[str, ...], says: str
+) -> None:
+    done = nextaction(
+        "train", "second", "--protocol", "last-item", "--log", folder / "log", "--models", folder / "new", *more
+    )
+    assert done.status == 1
+    assert done.err.count("\n") == 1 and says in done.err
+    assert not (folder / "new").exists()
+
+
 def test_a_protocol_that_does_not_exist_is_wrong_usage(nextaction: Nextaction) -> None:
     done = nextaction("evaluate", "--protocol", "first-item", "--log", "x", "--models", "y")
     assert done.status == 2

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from training.last_item.blend import Blend, choose_blend, inside, mixed, repeat_log_odds, repeated, sources
 from training.last_item.sequences import Ragged, from_lists
 from training.last_item.split import Queries, split_last
+from training.last_item.start import near_embeddings
 from training.last_item.transitions import Floats32, TransitionSettings, count_transitions, popularity
 
 ROWS = st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=8), min_size=1, max_size=6)
@@ -47,6 +48,21 @@ def test_transitions_are_the_formula_counted_by_hand(rows: list[list[int]], hist
     found = count_transitions(ragged(rows), 5, settings).probabilities(ragged([history]))[0]
     assert np.allclose(found, by_hand(rows, history, settings), atol=1e-5)
     assert np.isclose(found.sum(), 1.0, atol=1e-5)
+
+
+def test_embeddings_begin_near_where_items_happen_near_each_other() -> None:
+    rows = [[1, 2, 1, 2, 3], [2, 1, 2, 1, 3], [4, 5, 4, 5, 3], [5, 4, 5, 4, 3]] * 3
+    found = near_embeddings(ragged(rows), 6, width=4, spread=0.1, seed=0)
+    assert found.shape == (7, 4) and np.isfinite(found).all()
+    one, two, four = (found[item] / np.linalg.norm(found[item]) for item in (1, 2, 4))
+    assert one @ two > one @ four + 0.5
+    assert np.array_equal(found, near_embeddings(ragged(rows), 6, width=4, spread=0.1, seed=0))
+
+
+@pytest.mark.parametrize("rows", [[[1], [2]], [[1, 1]], [[1, 2]]], ids=["no pairs", "only repeats", "one pair"])
+def test_embeddings_begin_at_random_where_nothing_is_known(rows: list[list[int]]) -> None:
+    found = near_embeddings(ragged(rows), 2, width=8, spread=0.1, seed=0)
+    assert found.shape == (3, 8) and np.isfinite(found).all()
 
 
 def test_a_history_that_says_nothing_gets_the_popularity() -> None:

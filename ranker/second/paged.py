@@ -1,0 +1,158 @@
+"""The second stage as the engine's model: histories in pages, only new events encoded, candidates in micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast as typed
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from features.events import Context
+from ranker.inference.history_kv import HistoryHold, HistoryKv
+from ranker.inference.kv_spec import KvSpec
+from ranker.inference.memory_errors import InvalidSize
+from ranker.inference.model import Member
+from ranker.inference.page_hash import Scope
+from ranker.inference.page_store import PageStore
+from ranker.inference.shard_key import Shard, ShardKey
+from ranker.inference.workspace import Workspace
+from ranker.release.manifest import SecondEntry
+from ranker.second.config import Sizes
+from ranker.second.forward import Buffers, Forward, Shapes, workspace_bytes
+from ranker.second.network import SecondNet
+from ranker.second.tokens import TOKENS_VERSION, CandidateTokens, EventTokens, RequestToken, encode_request
+from ranker.second.vocabulary import Known, Vocabulary
+from ranker.second.weights import cast, net_from_shards
+from ranker.second.windows import Window
+
+Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Candidates of one request to be scored; nothing in it changes any more.
+
+    Args:
+        total: all events of the user.
+        tokens, packed: of the window.
+        origin_s: time of the window's first event, or of the request where there is none.
+    """
+
+    user: str
+    total: int
+    tokens: EventTokens
+    packed: Sequence[bytes]
+    request: RequestToken
+    candidates: CandidateTokens
+    origin_s: float
+
+
+def ask_of(
+    user: str, session: str | None, context: Context, now_s: float, window: Window, candidates: CandidateTokens,
+    vocabulary: Vocabulary, sizes: Sizes,
+) -> Ask:  # fmt: skip
+    """What a request at this moment asks."""
+    request = encode_request(now_s, user, session, context, window.last, vocabulary, sizes)
+    origin_s = float(window.tokens["time_s"][0]) if len(window.tokens) else request.time_s
+    return Ask(user, window.total, window.tokens, window.packed, request, candidates, origin_s)
+
+
+def kv_spec(scheme: str, sizes: Sizes, page_tokens: int, group: int) -> KvSpec:
+    """The pages of a model of these sizes."""
+    return KvSpec(scheme, sizes.layers, sizes.dim, page_tokens, group)
+
+
+class PagedSecond:
+    """One version on one device, behind `ranker.inference.model.Model`.
+
+    Args:
+        name, version: in the registry.
+        micro_batch: candidates at once.
+        dtype: of the weights, float32 or bfloat16.
+
+    Raises:
+        InvalidSize: the pages are another model's.
+    """
+
+    def __init__(
+        self, name: str, version: str, entry: SecondEntry, known: Known, sizes: Sizes, store: PageStore,
+        *, micro_batch: int = 64, dtype: torch.dtype = torch.float32,
+    ) -> None:  # fmt: skip
+        if store.full.spec.layers != sizes.layers or store.full.spec.channels != sizes.dim:
+            spec = store.full.spec
+            raise InvalidSize(
+                f"version {version}: pages of {spec.layers} × {spec.channels}, the model has "
+                f"{sizes.layers} layers × {sizes.dim}"
+            )
+        if store.pages.config.longest != sizes.window:
+            longest = store.pages.config.longest
+            raise InvalidSize(f"version {version}: pages for windows of {longest}, the model has {sizes.window}")
+        self.key = f"{name}@{version}"
+        self.shards = tuple(ShardKey(name, version, shard) for shard in entry.shards)
+        self._entry, self._known, self._store, self._dtype = entry, known, store, dtype
+        self._schema = f"tokens {TOKENS_VERSION}, {str(dtype).removeprefix('torch.')}"
+        self.shapes = Shapes(sizes.window, store.full.spec.page_tokens, micro_batch)
+        self._net: SecondNet | None = None
+        self._forward: Forward | None = None
+
+    def load(self, shards: Mapping[str, Shard]) -> None:
+        """Takes the weights.
+
+        Raises:
+            SchemaRefused, WeightsRefused: they cannot serve.
+        """
+        found = {name: bytes(shard.data) for name, shard in shards.items()}
+        self._net = cast(net_from_shards(found, self._entry, self._known, f"version {self.key!r}"), self._dtype)
+        self._forward = Forward(self._net)
+
+    def unload(self) -> None:
+        """Lets go of weights and pages."""
+        self._net = self._forward = None
+        self._store.pages.retire(self.key)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """What a batch needs, of any size. The version must be loaded."""
+        assert self._net is not None, "not loaded"
+        return workspace_bytes(self._net, self.shapes)
+
+    def scope(self, user: str) -> Scope:
+        """Whose pages, made by what."""
+        return Scope(self.key, self._schema, self._store.full.spec.scheme, user)
+
+    def cost(self, payload: Ask) -> int:
+        """New events and candidates.
+
+        Raises:
+            HistoryTooLong: its window needs more pages than there are.
+        """
+        new = self._store.pages.new_tokens(self.scope(payload.user), payload.packed, payload.total)
+        return new + len(payload.candidates)
+
+    def hold(self, payload: Ask) -> HistoryHold:
+        """Pins the pages of the prefix, and takes those for the rest."""
+        history = self._store.pages.open(self.scope(payload.user), payload.packed, payload.total)
+        return HistoryHold(history, len(payload.candidates))
+
+    @torch.inference_mode()
+    def run(self, members: Sequence[Member], workspace: Workspace) -> Sequence[Logits]:
+        """Outcome logits [candidates, HEADS] of each."""
+        assert self._net is not None and self._forward is not None, "not loaded"
+        buffers = Buffers(workspace, self._net, self.shapes)
+        found = [self._logits(member, buffers) for member in members]
+        for member in members:
+            typed(HistoryHold, member.hold).history.commit()
+        return found
+
+    def _logits(self, member: Member, buffers: Buffers) -> Logits:
+        assert self._forward is not None
+        ask: Ask = member.payload
+        history = typed(HistoryHold, member.hold).history
+        for span in HistoryKv(self._store, history, buffers.keys, buffers.values).spans():
+            self._forward.encode(buffers, ask.tokens, span.start, span.stop)
+        length = history.layout.tokens
+        logits = self._forward.score(buffers, length, ask.request, ask.candidates, ask.origin_s)
+        return logits.numpy()

@@ -1,0 +1,51 @@
+"""Where the item embeddings begin: items that happen near each other begin near each other.
+
+The positive pointwise mutual information of the transitions, factorised (Levy and Goldberg, 2014). With many items and
+few events each, a network that begins at random only learns how often items happen for its first ten epochs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.linalg import eigsh
+
+from training.last_item.sequences import Ragged
+from training.last_item.transitions import TransitionSettings, counted
+
+Floats = NDArray[np.float64]
+
+_NEAR = TransitionSettings(reach=3, backward=1.0)
+
+
+def near_embeddings(train: Ragged, items: int, width: int, spread: float, seed: int) -> NDArray[np.float32]:
+    """Embeddings [1 + items, width] from what happened near what; random where nothing is known of an item.
+
+    Args:
+        spread: standard deviation of the entries, of those that are known and those that are not.
+        seed: of what is not known, and of the factorisation's first guess.
+    """
+    rng = np.random.default_rng(seed)
+    found = rng.normal(0.0, spread, (items + 1, width))
+    information = _information(counted(train, items, _NEAR))
+    rank = min(width, items - 1)
+    if rank >= 1 and information.nnz:
+        values, left = eigsh(information, k=rank, which="LA", v0=rng.normal(size=items + 1))
+        # only what is positive: the product of two items' embeddings is to be their information
+        vectors = left * np.sqrt(np.maximum(values, 0.0))
+        # a rotation spreads what is large over all columns, and so over all heads
+        turned = vectors @ np.linalg.qr(rng.normal(size=(rank, rank)))[0]
+        known = np.linalg.norm(vectors, axis=1) > 1e-9
+        scale = spread / max(float(turned[known].std()), 1e-12) if known.any() else 0.0
+        found[known, :rank] = turned[known] * scale
+    return found.astype(np.float32)
+
+
+def _information(counts: sparse.csr_array) -> sparse.csr_array:
+    """max(0, log(n·n_ij / (n_i·n_j))), sparse."""
+    entries = counts.tocoo()
+    sums = np.asarray(counts.sum(axis=1)).ravel()
+    row, column = entries.coords
+    mutual = np.log(np.maximum(entries.data * sums.sum() / (sums[row] * sums[column]), 1e-12))
+    return sparse.csr_array((np.maximum(mutual, 0.0), (row, column)), shape=counts.shape)
