@@ -25,6 +25,7 @@ from ranker.config import ServeConfig
 from ranker.decisions import Decisions
 from ranker.errors import ConfigError
 from ranker.idempotency import Answers
+from ranker.inference.memory_report import MemorySource
 from ranker.intake import Intake
 from ranker.model_watch import LOOK_S, ModelWatch
 from ranker.online import OnlineReader
@@ -45,6 +46,7 @@ from ranker.policy_config import PolicyConfig
 from ranker.ranking_desk import RankingDesk
 from ranker.recent_ids import LOG_BYTES, RecentIds, recent_ids
 from ranker.release.registry import Registry
+from ranker.second_watch import Desk, SecondWatch
 from ranker.secret import load_secret
 from ranker.service import OnlineService, Owners
 from ranker.stages.light import Light
@@ -93,6 +95,7 @@ class Running:
     config: ServeConfig
     pipeline: Pipeline
     applier: Applier
+    memory: list[MemorySource]
     _open: AsyncExitStack
 
     async def close(self) -> None:
@@ -113,6 +116,7 @@ class _Opened:
     store: FeatureStore
     applier: Applier
     own: OwnWrites
+    memory: list[MemorySource] = field(default_factory=list)
 
 
 async def build(config: ServeConfig, policy: PolicyConfig, around: Surroundings | None = None) -> Running:
@@ -132,11 +136,16 @@ async def build(config: ServeConfig, policy: PolicyConfig, around: Surroundings 
         except FeatureError as error:
             raise ConfigError(" ".join(str(error).split())) from error
         watch = ModelWatch(registry, light, lambda version: load_version(registry, version).tried(), around.look_s)
-        pipeline, service = _wire(opened, watch, scorer, secret)
+        second = _second(opened, watch)
+        stack.push_async_callback(second.close)
+        pipeline, service = _wire(opened, watch, second, scorer, secret)
         await _start(opened, service, stack)
+        if config.second.enabled and around.model is None:
+            await second.look()
+            stack.push_async_callback(_cancel, asyncio.create_task(second.run(), name="second watch"))
         if around.model is None:
             stack.push_async_callback(_cancel, asyncio.create_task(watch.run(), name="model watch"))
-        return Running(service, config, pipeline, opened.applier, stack.pop_all())
+        return Running(service, config, pipeline, opened.applier, opened.memory, stack.pop_all())
 
 
 async def _open(config: ServeConfig, policy: PolicyConfig, around: Surroundings, stack: AsyncExitStack) -> _Opened:
@@ -174,8 +183,20 @@ async def _start(opened: _Opened, service: OnlineService, stack: AsyncExitStack)
         settle_memory()
 
 
+def _second(opened: _Opened, watch: ModelWatch) -> SecondWatch:
+    config, clock = opened.config, opened.around.clock
+
+    def open_desk() -> Desk:
+        from ranker.second.opening import open_desk
+
+        logdir = Path(config.log_dir)
+        return open_desk(watch.registry, logdir, lambda: opened.log.end, clock, config, opened.memory)
+
+    return SecondWatch(watch.registry, lambda: watch.serving, open_desk, opened.around.look_s)
+
+
 def _wire(
-    opened: _Opened, watch: ModelWatch, scorer: TextScorer | None, secret: bytes
+    opened: _Opened, watch: ModelWatch, second: SecondWatch, scorer: TextScorer | None, secret: bytes
 ) -> tuple[Pipeline, OnlineService]:
     reader = OnlineReader(opened.store, opened.applier, opened.config.lag_limit_ms)
     parts = Parts(
@@ -190,10 +211,11 @@ def _wire(
         scorer=scorer,
         secret=secret,
         counter=DropCounter(),
+        second=second,
     )
     pipeline, recheck = pipelines(parts)
     decisions = Decisions(pipeline, recheck, opened.log, opened.live, parts.clock, opened.own.wrote)
-    return pipeline, _service(opened, decisions, reader, watch, parts.counter)
+    return pipeline, _service(opened, decisions, reader, watch, second, parts.counter)
 
 
 def _service(
@@ -201,6 +223,7 @@ def _service(
     decisions: Decisions,
     reader: OnlineReader,
     watch: ModelWatch,
+    second: SecondWatch,
     counter: DropCounter,
 ) -> OnlineService:
     clock, new_id, log, store, applier = (
@@ -224,6 +247,7 @@ def _service(
         registry=watch.registry,
         counting=counter,
         watch=watch,
+        second=second,
     )
     budgets_ms = opened.config.budgets_ms.by_priority()
     return OnlineService(owners, RankingDesk(decisions, answers, clock, budgets_ms, new_id))

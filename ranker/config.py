@@ -19,6 +19,7 @@ from features.store_url import parse_store_url
 from ranker.config_file import build, load, read_yaml
 from ranker.errors import ConfigError
 from ranker.policy_config import PolicyConfig
+from ranker.second_config import ServeSecond
 
 Ms = Annotated[float, Meta(gt=0, le=600_000)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -67,6 +68,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: Workers = 1
     threads: Threads = 1
     freeze_gc: bool = True
+    second: ServeSecond = ServeSecond()
 
     def __post_init__(self) -> None:
         if self.store == EMBEDDED:

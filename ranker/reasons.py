@@ -1,7 +1,8 @@
 """Why an item is offered, as short stable codes; only worked out when the caller asks.
 
-`cold_start` (a user or an action never seen), `source:<where it came from>`, `done:<times the user did it>`,
-`trigger` (made for what has just happened), `prior:<context family>:<useful outcomes seen in it>`.
+`cold_start` (a user or an action never seen), `second:cold` (nothing of the user that the second stage could read),
+`source:<where it came from>`, `done:<times the user did it>`, `trigger` (made for what has just happened),
+`prior:<context family>:<useful outcomes seen in it>`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def explain(ranking: Ranking, rows: Sequence[int]) -> list[tuple[str, ...]]:
         cold = ("cold_start",) if new_user or not seen[index] else ()
         mine = (f"done:{int(done[index])}",) if done[index] > 0 else ()
         suits = ("trigger",) if trigger in items.specs[index].triggers else ()
-        codes[row] = (*cold, f"source:{items.sources[index]}", *mine, *suits, prior)
+        codes[row] = (*cold, *ranking.notes, f"source:{items.sources[index]}", *mine, *suits, prior)
     return [codes[row] for row in rows]
 
 

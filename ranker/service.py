@@ -34,6 +34,14 @@ class Counting(Protocol):
         ...
 
 
+class SecondStatus(Protocol):
+    """What knows of the second stage."""
+
+    def status(self) -> Mapping[str, Any]:
+        """Figures for metrics; empty where there is no second stage."""
+        ...
+
+
 @dataclass(frozen=True)
 class Owners:
     """The parts that answer, each for its own.
@@ -53,6 +61,7 @@ class Owners:
     registry: Registry
     counting: Counting
     watch: ModelWatch
+    second: SecondStatus
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,7 @@ class OnlineService:
                 "skipped": dict(owners.applier.skipped),
             },
             "models": {"loads": owners.watch.loads, "failures": owners.watch.failures},
+            "second": dict(owners.second.status()),
             "catalogue": {"actions": len(owners.catalogue.live.catalogue)},
             "population": {"tables": len(owners.applier.population.tables)},
             "store": {

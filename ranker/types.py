@@ -113,6 +113,10 @@ class Pool:
     features: NDArray[np.float32] | None
     drawn: NDArray[np.bool_] | None = None
 
+    def scored(self, scores: Floats) -> Pool:
+        """With other scores."""
+        return Pool(self.candidates, scores, self.features, self.drawn)
+
     def reached(self, left: Candidates) -> Pool:
         """With `left`, some of the candidates in their order, as those that reached the draw."""
         drawn = everyone(len(self.candidates))
@@ -143,6 +147,7 @@ class Ranking:
         items: the answer.
         pool: as it was right after light; set by ranker/scored_pool.py. Explore says what of it it drew from.
         explain: whether the caller wants to know why.
+        notes: reasons that hold for every item.
     """
 
     request: RankRequest
@@ -164,6 +169,7 @@ class Ranking:
     timings_ms: dict[str, float] = field(default_factory=dict)
     explain: bool = False
     pool: Pool | None = None
+    notes: tuple[str, ...] = ()
 
     def but(self, **changes: Any) -> Ranking:
         """The same with some fields changed: dataclasses.replace costs ten times as much, and every stage does it."""

@@ -25,6 +25,7 @@ from ranker.stages.freshness import Freshness, FreshnessJudge
 from ranker.stages.light import Light
 from ranker.stages.policy import Policy
 from ranker.stages.safety import Safety, SafetyJudge
+from ranker.stages.second import NoSecond, Second, SecondRanker
 from ranker.stages.top_actions import TopActions
 from ranker.text_check import TextScorer
 
@@ -73,6 +74,7 @@ class Parts:
     secret: bytes = field(repr=False)
     counter: DropCounter
     lagging: Callable[[], bool] | None = None
+    second: SecondRanker = field(default_factory=NoSecond)
 
 
 def pipelines(parts: Parts) -> tuple[Pipeline, Pipeline]:
@@ -91,6 +93,7 @@ def pipelines(parts: Parts) -> tuple[Pipeline, Pipeline]:
             Eligibility(compiled),
             Policy(compiled, parts.policy),
             ScoredPool(parts.light, (safety, freshness)),
+            Second(parts.second),
             Explore((safety, freshness, exclusions), parts.secret, exploration),
             Safety(safety),
             Freshness(freshness),

@@ -60,7 +60,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, quick: tuple[object, ...])
 COMMANDS = (
     (), ("demo",), ("serve",), ("import",), ("validate",), ("rebuild",), ("train",), ("train", "light"),
     ("train", "safety"), ("evaluate",), ("models",), ("models", "list"), ("models", "show"), ("models", "activate"),
-    ("models", "verify"), ("plan",), ("profile",),
+    ("models", "verify"), ("plan",), ("profile",), ("labels",),
 )  # fmt: skip
 
 

@@ -211,7 +211,7 @@ def _judge(
     own = _rarity(query, baselines)
     if second is not None:
         own.append(f"history={second.history(query)}")
-    for name in (*_slices_of(query), *own):
+    for name in (*slices_of(query), *own):
         result.slices[name].append(result.queries)
     for name, values in scores.items():
         result.stages.setdefault(name, RankMetrics()).add(*_with_misses(query, values))
@@ -237,7 +237,8 @@ def _with_misses(query: Query, scores: Scores) -> tuple[Scores, NDArray[np.float
     return np.concatenate([scores, last]), np.concatenate([query.grades, np.ones(query.missing)])
 
 
-def _slices_of(query: Query) -> list[str]:
+def slices_of(query: Query) -> list[str]:
+    """`surface=chat`, `user=new` …: the named parts of traffic that a query belongs to."""
     context = query.moment.context
     user = query.moment.known.user
     named = {

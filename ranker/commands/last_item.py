@@ -131,6 +131,7 @@ def _evaluate(args: Namespace) -> int:
         report: dict[str, Any] = {
             **evaluation.to_json(),
             "version": name,
+            "since": None,
             "versions": {} if name is None else {"second": name},
         }
     if name is None:

@@ -168,7 +168,9 @@ def _application(
     config, clock = running.config, running.service.ranking.clock
     limits = Limits(rank_bytes=config.max_body_bytes)
     admission, classes = Admission(clock, config.budgets_ms.by_priority()), policy.safety_classes
-    app = create_app(service, limits, clock, admission=admission, classes=classes, workers=workers)
+    app = create_app(
+        service, limits, clock, admission=admission, memory=running.memory, classes=classes, workers=workers
+    )
     if args.bench:
         add_bench_routes(app, service, limits, clock)
     return app

@@ -1,9 +1,10 @@
 """How long a batch takes: T(n) = a + b·n milliseconds for n tokens, learned from the batches that ran.
 
 A least-squares line through the recent batches of every size, and the 99th percentile of what it missed by, less the
-stalls of the machine (see `tail`). The recent batches are kept per octave of n, sixteen each, so that an hour of full batches does not make it forget what
-a small one costs, and a constant n cannot tilt the line. Where only one size was ever seen, a and b cannot be told
-apart, and the larger of the two lines that agree with it is used: a larger batch costs in proportion.
+stalls of the machine (see `tail`). The recent batches are kept per octave of n, sixteen each, so that an hour of full
+batches does not make it forget what a small one costs, and a constant n cannot tilt the line. Where only one size was
+ever seen, a and b cannot be told apart, and the larger of the two lines that agree with it is used: a larger batch
+costs in proportion.
 """
 
 from __future__ import annotations

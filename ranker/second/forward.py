@@ -16,7 +16,7 @@ from ranker.inference.sizes import ALIGNMENT, align_up
 from ranker.inference.workspace import Workspace
 from ranker.second.attention import turns
 from ranker.second.batches import candidate_batch, event_batch
-from ranker.second.config import HEADS
+from ranker.second.config import HEADS, Sizes
 from ranker.second.network import Block, SecondNet
 from ranker.second.tokens import CandidateTokens, EventTokens, RequestToken
 
@@ -57,9 +57,8 @@ class Shapes:
         return -(-self.window // self.page_tokens) * self.page_tokens
 
 
-def workspace_bytes(net: SecondNet, shapes: Shapes) -> int:
-    """What `Buffers` ask for."""
-    sizes = net.sizes
+def workspace_bytes(sizes: Sizes, shapes: Shapes) -> int:
+    """What `Buffers` ask for, at most."""
     rows, columns = shapes.rows, shapes.columns
     floats = rows * (10 * sizes.dim + 2 * sizes.feed_forward + 4 * sizes.heads)
     floats += sizes.heads * rows * columns + 2 * sizes.layers * columns * sizes.dim

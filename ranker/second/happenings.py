@@ -144,6 +144,12 @@ class Courses:
     def __len__(self) -> int:
         return len(self._courses)
 
+    def drop(self, user: str) -> int:
+        """Lets go of what is kept of a user, as if never seen; gives how many happenings that were."""
+        self._open.pop(user, None)
+        course = self._courses.pop(user, None)
+        return len(course.kept) if course is not None else 0
+
     def apply(self, offset: int, event: Event) -> int:
         """Takes one event in; gives how many happenings it was."""
         if isinstance(event, RankingEvent) and event.traffic not in COUNTED_TRAFFIC:

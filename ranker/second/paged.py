@@ -21,7 +21,7 @@ from ranker.inference.shard_key import Shard, ShardKey
 from ranker.inference.workspace import Workspace
 from ranker.release.manifest import SecondEntry
 from ranker.second.config import Sizes
-from ranker.second.forward import Buffers, Forward, Shapes, workspace_bytes
+from ranker.second.forward import Buffers, Forward, Shapes
 from ranker.second.network import SecondNet
 from ranker.second.tokens import TOKENS_VERSION, CandidateTokens, EventTokens, RequestToken, encode_request
 from ranker.second.vocabulary import Known, Vocabulary
@@ -92,6 +92,7 @@ class PagedSecond:
             raise InvalidSize(f"version {version}: pages for windows of {longest}, the model has {sizes.window}")
         self.key = f"{name}@{version}"
         self.shards = tuple(ShardKey(name, version, shard) for shard in entry.shards)
+        self.vocabulary, self.sizes = Vocabulary(known), sizes
         self._entry, self._known, self._store, self._dtype = entry, known, store, dtype
         self._schema = f"tokens {TOKENS_VERSION}, {str(dtype).removeprefix('torch.')}"
         self.shapes = Shapes(sizes.window, store.full.spec.page_tokens, micro_batch)
@@ -112,12 +113,6 @@ class PagedSecond:
         """Lets go of weights and pages."""
         self._net = self._forward = None
         self._store.pages.retire(self.key)
-
-    @property
-    def workspace_bytes(self) -> int:
-        """What a batch needs, of any size. The version must be loaded."""
-        assert self._net is not None, "not loaded"
-        return workspace_bytes(self._net, self.shapes)
 
     def scope(self, user: str) -> Scope:
         """Whose pages, made by what."""

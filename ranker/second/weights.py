@@ -195,6 +195,22 @@ def _parsed(shards: Mapping[str, bytes], name: str, where: str) -> dict[str, Ten
         raise WeightsRefused(f"{where}, {name}: {error}") from error
 
 
+def servable(manifest: Manifest, to_judge: bool = False) -> SecondEntry | None:
+    """A version's second stage as this program can use it; None where it has none.
+
+    Raises:
+        SchemaRefused: made for another feature schema, or only to be judged.
+    """
+    entry, where = manifest.second, f"model version {manifest.version!r}"
+    if entry is None:
+        return None
+    if manifest.schema != FINGERPRINT:
+        raise SchemaRefused(f"{where}: made for feature schema {manifest.schema}, this program has {FINGERPRINT}")
+    if entry.without and not to_judge:
+        raise SchemaRefused(f"{where}: made without {', '.join(entry.without)}, to be judged and not to serve")
+    return entry
+
+
 def load_second_model(files: Mapping[str, bytes], manifest: Manifest, to_judge: bool = False) -> SecondModel | None:
     """A version's second stage; None where it has none.
 
@@ -206,13 +222,9 @@ def load_second_model(files: Mapping[str, bytes], manifest: Manifest, to_judge: 
         SchemaRefused: made for another feature schema, for other tokens, or only to be judged.
         WeightsRefused: its files are broken.
     """
-    entry, where = manifest.second, f"model version {manifest.version!r}"
+    entry, where = servable(manifest, to_judge), f"model version {manifest.version!r}"
     if entry is None:
         return None
-    if manifest.schema != FINGERPRINT:
-        raise SchemaRefused(f"{where}: made for feature schema {manifest.schema}, this program has {FINGERPRINT}")
-    if entry.without and not to_judge:
-        raise SchemaRefused(f"{where}: made without {', '.join(entry.without)}, to be judged and not to serve")
     if VOCABULARY_FILE not in files:
         raise WeightsRefused(f"{where}: {VOCABULARY_FILE} is missing")
     known = known_from(files[VOCABULARY_FILE], entry, where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
@@ -18,6 +19,7 @@ from ranker.workers.messages import (
     Acked,
     Append,
     Beat,
+    Changed,
     Forgot,
     Hello,
     Hurry,
@@ -69,6 +71,9 @@ class Feed:
     _writer: asyncio.StreamWriter | None = field(default=None, init=False)
     _numbers: count[int] = field(default_factory=count, init=False)
     _appends: dict[int, asyncio.Future[str]] = field(default_factory=dict, init=False)
+    _taken: int = field(default=0, init=False)
+    _acked: int = field(default=0, init=False)
+    _held: deque[tuple[int, frozenset[int]]] = field(default_factory=deque, init=False)
 
     async def run(self, path: Path) -> None:
         """Follows until the keeper ends it.
@@ -103,19 +108,32 @@ class Feed:
             raise LogUnavailable(f"the keeper is gone: {failure}") from failure
         finally:
             del self._appends[number]
+            if self._held:  # once the answer has gone out
+                asyncio.get_running_loop().call_soon(self._acknowledge)
         if error:
             raise LogUnavailable(error)
 
     async def _follow(self, reader: asyncio.StreamReader) -> None:
-        unframer, taken = Unframer(), 0
+        unframer = Unframer()
         while data := await reader.read(READ_BYTES):
-            whole = unframer.feed(data)
-            for body in whole:
-                await self._take(told(body))
-            if whole:
-                taken += len(whole)
-                self._say(Acked(taken))
+            for body in unframer.feed(data):
+                message = told(body)
+                await self._take(message)
+                if isinstance(message, Changed) and self._appends:
+                    self._held.append((self._taken, frozenset(self._appends)))
+                self._taken += 1
+            self._acknowledge()
         raise FeedError("the keeper has ended the feed")
+
+    def _acknowledge(self) -> None:
+        """Says how far it is: not past a change of the catalogue while a list from before it has not been answered."""
+        while self._held and self._held[0][1].isdisjoint(self._appends):
+            self._held.popleft()
+        count = self._held[0][0] if self._held else self._taken
+        if count > self._acked:
+            self._acked = count
+            with contextlib.suppress(FeedError):
+                self._say(Acked(count))
 
     async def _take(self, message: ToldAny) -> None:
         match message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -145,7 +146,8 @@ def test_windows_and_gains_are_what_they_are_set_to() -> None:
 
 
 def test_where_the_app_says_what_was_seen_the_rest_is_unknown() -> None:
-    chat, home = ({"context": {"surface": surface}} for surface in ("chat", "home"))
+    chat: dict[str, Any] = {"context": {"surface": "chat"}}
+    home: dict[str, Any] = {"context": {"surface": "home"}}
     labels = labels_of(
         *(ranked("early", 0, **chat), answered("early", "accept", 1)),
         *(ranked("r", 10, "abc", **chat), answered("r", "seen", 11), answered("r", "complete", 12, "b")),

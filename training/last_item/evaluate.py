@@ -20,7 +20,7 @@ from training.last_item.transitions import Transitions
 from training.last_item.version import SASREC, SECOND, Version
 
 POPULARITY, NETWORK, TRANSITIONS = "popularity", "network", "transitions"
-INTERVAL_METRICS = ("hr@10", "mrr", "ndcg@10")
+INTERVAL_METRICS = ("hr@1", "hr@10", "mrr", "ndcg@10")
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from training.last_item.sequences import UNKNOWN, Codes, Ragged
 Floats = NDArray[np.float64]
 Scores = NDArray[np.float32]
 
-METRICS = ("hr@1", "hr@5", "hr@10", "mrr", "ndcg@5", "ndcg@10")
+METRICS = ("hr@1", "hr@3", "hr@5", "hr@10", "mrr", "ndcg@5", "ndcg@10")
 TOP = 10
 
 _MOST = 1 << 20
-_GAINS = {"hr@1": 1, "hr@5": 5, "hr@10": 10, "ndcg@5": 5, "ndcg@10": 10}
+_GAINS = {"hr@1": 1, "hr@3": 3, "hr@5": 5, "hr@10": 10, "ndcg@5": 5, "ndcg@10": 10}
 
 
 @dataclass
@@ -73,8 +73,8 @@ def figures(above: Floats, level: Floats) -> dict[str, Floats]:
     """Expected METRICS [queries] when the answer is equally likely at places above + 1 … above + level."""
     return {
         **{name: _expected(_gain(name, k), above, level) for name, k in _GAINS.items()},
-        "mrr": _expected(_reciprocal(int(min(_MOST, np.nanmax(_ends(above, level), initial=1.0)))), above, level),
-    } | {}
+        "mrr": _expected(_reciprocal(int(min(_MOST, _ends(above, level).max(initial=1.0)))), above, level),
+    }
 
 
 def exclude(scores: Scores, histories: Ragged) -> None:

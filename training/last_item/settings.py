@@ -16,8 +16,8 @@ class FitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Args:
         longest: events of a history that are read.
-        start: spread of the second stage's item embeddings, which begin where items are near that happen near each
-            other; 0 begins at random.
+        start: spread of the second stage's item embeddings, which begin near each other for items that happen near
+            the same others; 0 begins at random.
         rate: Adam's.
         average: decay of the weights' running mean, which is what is judged and kept.
         batch_events: padded events in a batch.

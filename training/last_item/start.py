@@ -1,4 +1,4 @@
-"""Where the item embeddings begin: items that happen near each other begin near each other.
+"""Where the item embeddings begin: items that happen near the same others begin near each other.
 
 The positive pointwise mutual information of the transitions, factorised (Levy and Goldberg, 2014). With many items and
 few events each, a network that begins at random only learns how often items happen for its first ten epochs.
@@ -9,13 +9,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.linalg import eigsh
+from scipy.sparse.linalg import ArpackError, svds
 
 from training.last_item.sequences import Ragged
 from training.last_item.transitions import TransitionSettings, counted
 
 Floats = NDArray[np.float64]
 
+_NOTHING = 1e-9
 _NEAR = TransitionSettings(reach=3, backward=1.0)
 
 
@@ -28,18 +29,25 @@ def near_embeddings(train: Ragged, items: int, width: int, spread: float, seed: 
     """
     rng = np.random.default_rng(seed)
     found = rng.normal(0.0, spread, (items + 1, width))
-    information = _information(counted(train, items, _NEAR))
-    rank = min(width, items - 1)
-    if rank >= 1 and information.nnz:
-        values, left = eigsh(information, k=rank, which="LA", v0=rng.normal(size=items + 1))
-        # only what is positive: the product of two items' embeddings is to be their information
-        vectors = left * np.sqrt(np.maximum(values, 0.0))
-        # a rotation spreads what is large over all columns, and so over all heads
-        turned = vectors @ np.linalg.qr(rng.normal(size=(rank, rank)))[0]
-        known = np.linalg.norm(vectors, axis=1) > 1e-9
-        scale = spread / max(float(turned[known].std()), 1e-12) if known.any() else 0.0
-        found[known, :rank] = turned[known] * scale
+    vectors = _factors(_information(counted(train, items, _NEAR)), min(width, items - 1), rng)
+    known = np.linalg.norm(vectors, axis=1) > _NOTHING
+    if known.any():
+        found[known, : vectors.shape[1]] = vectors[known] * (spread / float(vectors[known].std()))
     return found.astype(np.float32)
+
+
+def _factors(information: sparse.csr_array, rank: int, rng: np.random.Generator) -> Floats:
+    """[1 + items, rank], or no columns where there is nothing to factorise."""
+    size = information.shape[0]
+    if rank < 1 or not information.nnz:
+        return np.zeros((size, 0))
+    try:
+        left, values, _ = svds(information, k=rank, v0=rng.normal(size=size))
+    except ArpackError:  # a start at random is slower, no worse
+        return np.zeros((size, 0))
+    # a rotation spreads what is large over all columns, and so over all heads
+    turned: Floats = (left * np.sqrt(np.maximum(values, 0.0))) @ np.linalg.qr(rng.normal(size=(rank, rank)))[0]
+    return turned
 
 
 def _information(counts: sparse.csr_array) -> sparse.csr_array:

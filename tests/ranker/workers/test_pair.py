@@ -17,6 +17,7 @@ from features.memory_store import MemoryStore
 from features.store import Commit, Snapshot
 from ranker.answers import RankAnswer
 from ranker.workers.line import Line
+from ranker.workers.messages import Append
 from tests.ranker.online import ACTIONS, run
 from tests.ranker.test_replay_exact import Day, YieldingStore, assert_replays
 from tests.ranker.workers.pair import LIMIT_MS, Pair, following, pair
@@ -71,6 +72,34 @@ def test_an_acknowledged_event_binds_the_next_ranking_of_the_follower(tmp_path: 
                 await two.post(event="user", fields={"consents": []})
                 answer = await two.rank(candidates=CANDIDATES)
                 assert offered(answer) == ["learn"] and not answer.degraded
+
+    run(work())
+
+
+def test_a_list_from_before_a_switch_off_is_answered_before_put_returns(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with pair(tmp_path) as two:
+            await two.rank()
+            hear, held, ended = two.feed.hear, list[tuple[Any, Any]](), list[str]()
+
+            def slow(line: Any, message: Any) -> None:
+                if isinstance(message, Append):
+                    held.append((line, message))
+                else:
+                    hear(line, message)
+
+            two.feed.hear = slow  # type: ignore[method-assign]
+            ranking = asyncio.create_task(two.rank(candidates=CANDIDATES, budget_ms=60_000.0))
+            ranking.add_done_callback(lambda _: ended.append("ranking"))
+            while not held:
+                await asyncio.sleep(0.001)
+            putting = asyncio.create_task(two.service.put_actions({"share": ActionSpec(off=True)}))
+            putting.add_done_callback(lambda _: ended.append("put"))
+            await asyncio.sleep(0.15)
+            assert ended == [] and two.follower.followed.live.catalogue.get("share") == ActionSpec(off=True)
+            hear(*held[0])
+            await asyncio.gather(ranking, putting)
+            assert ended == ["ranking", "put"] and "share" in offered(await ranking)
 
     run(work())
 

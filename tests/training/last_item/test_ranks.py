@@ -19,7 +19,7 @@ def test_figures_are_those_of_the_general_metrics_ties_included(levels: list[int
     gains[answer - 1] = 1.0
     scores = np.array([[9.0, *levels]], np.float32)
     found = figures(*places(scores, np.array([answer], np.int32)))
-    for k in (1, 5, 10):
+    for k in (1, 3, 5, 10):
         assert found[f"hr@{k}"][0] == approx(hit_rate(levels, gains, k))
     for k in (5, 10):
         assert found[f"ndcg@{k}"][0] == approx(ndcg(levels, gains, k))

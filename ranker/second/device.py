@@ -1,0 +1,64 @@
+"""One device for the second stage: a pool, its pages, and the engine that runs versions of one size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ranker.inference.engine import Engine, open_engine
+from ranker.inference.page_store import PageStore, config_that_fits, open_store
+from ranker.inference.pool import MemoryPool
+from ranker.inference.scheduler import SchedulerConfig
+from ranker.inference.shards import ShardCache
+from ranker.inference.sizes import align_up
+from ranker.release.registry import Registry
+from ranker.release.shard_source import RegistrySource
+from ranker.second.config import Sizes
+from ranker.second.forward import Shapes, workspace_bytes
+from ranker.second.paged import kv_spec
+from ranker.second_config import ServeSecond
+
+MODEL = "second"
+GROUP = 32
+MIB = 1 << 20
+LARGEST_SHARDS = 1 << 30
+"""Bytes of versions in memory at once: two, while one takes over from the other."""
+
+
+@dataclass(frozen=True)
+class SecondDevice:
+    """What runs models of these sizes."""
+
+    sizes: Sizes
+    store: PageStore
+    engine: Engine
+
+    async def close(self) -> None:
+        """Answers what it was asked, then stops."""
+        await self.engine.close()
+
+
+def open_device(sizes: Sizes, registry: Registry, config: ServeSecond) -> SecondDevice:
+    """A device on the CPU with as many pages as its memory holds beside the workspace.
+
+    Raises:
+        PoolExhausted: the memory does not hold one batch and two histories.
+    """
+    pool = MemoryPool(config.memory_mib * MIB)
+    shapes = Shapes(sizes.window, config.page_tokens, config.micro_batch)
+    workspace = align_up(workspace_bytes(sizes, shapes))
+    spec = kv_spec(config.kv, sizes, config.page_tokens, GROUP)
+    room = pool.largest_run_bytes - workspace
+    store = open_store(pool, spec, config_that_fits(room, spec, longest=sizes.window))
+    limits = SchedulerConfig(
+        max_batch_requests=config.max_batch_requests,
+        max_queue_requests=config.max_queue_requests,
+        max_batch_tokens=max(4096, sizes.window + 1000),
+    )
+    cache = ShardCache(capacity_bytes=LARGEST_SHARDS, source=RegistrySource({MODEL: registry}))
+    engine = open_engine(
+        limits, pool, workspace_bytes=workspace, cache=cache, pages=store.pages,
+        begin=lambda: torch.set_num_threads(config.threads),
+    )  # fmt: skip
+    return SecondDevice(sizes, store, engine)

@@ -1,0 +1,37 @@
+"""How the second stage is served: a section of `configs/serve.yaml`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+
+class ServeSecond(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`second` in `configs/serve.yaml`; it runs where the active version has a second stage.
+
+    Args:
+        passed_on: candidates that the light stage passes on; None takes the version's own number.
+        weights: format of the weights.
+        kv: format of full pages of histories.
+        memory_mib: limit of the device's pool; 85 % of it are used.
+        page_tokens: events of a page; a multiple of 32 for int8 and int4.
+        micro_batch: candidates at once.
+        threads: of the device's thread; one core is the event loop's.
+        reserve_ms: of a request's budget, left for what follows this stage.
+        max_happenings: of all users together that are kept in this process.
+    """
+
+    enabled: bool = True
+    passed_on: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    weights: Literal["fp32", "bf16"] = "fp32"
+    kv: Literal["fp32", "bf16", "int8", "int4"] = "int8"
+    memory_mib: Annotated[int, Meta(ge=16, le=1_000_000)] = 256
+    page_tokens: Annotated[int, Meta(ge=32, le=256, multiple_of=32)] = 32
+    micro_batch: Annotated[int, Meta(ge=8, le=1024)] = 64
+    max_batch_requests: Annotated[int, Meta(ge=1, le=1024)] = 16
+    max_queue_requests: Annotated[int, Meta(ge=1, le=100_000)] = 1000
+    threads: Annotated[int, Meta(ge=1, le=256)] = 1
+    reserve_ms: Annotated[float, Meta(ge=0, le=10_000)] = 5.0
+    max_happenings: Annotated[int, Meta(ge=1000, le=100_000_000)] = 400_000

@@ -1,0 +1,104 @@
+"""The second stage, opened when the version that serves has one: until then nothing of it is imported.
+
+torch takes a second to import and a hundred megabytes to hold, and most services begin with the light stage alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ranker.degraded import Degraded
+from ranker.release.errors import RegistryError
+from ranker.release.registry import Registry
+from ranker.stages.second import Rescored
+from ranker.types import Ranking
+
+_log = logging.getLogger(__name__)
+
+
+class Desk(Protocol):
+    """The second stage in the service."""
+
+    async def follow(self, version: str | None) -> None:
+        """Makes the second stage of this version the one that scores."""
+        ...
+
+    async def rescore(self, ranking: Ranking) -> Rescored | Degraded | str | None:
+        """New scores, or why there are none."""
+        ...
+
+    async def close(self) -> None:
+        """Ends what runs."""
+        ...
+
+    def status(self) -> Mapping[str, Any]:
+        """Figures for metrics."""
+        ...
+
+
+class SecondWatch:
+    """Follows the light stage's version.
+
+    Args:
+        version: of the light stage, None without one.
+        open_desk: imports and opens; called in a thread, once. Raises ImportError where the extra is not installed.
+    """
+
+    def __init__(
+        self, registry: Registry, version: Callable[[], str | None], open_desk: Callable[[], Desk], look_s: float
+    ) -> None:
+        self._registry, self._version, self._open_desk, self._look_s = registry, version, open_desk, look_s
+        self._desk: Desk | None = None
+        self._looked: str | None = None
+        self._opening = False
+        self._impossible = False
+
+    async def run(self) -> None:
+        """Looks until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(self._look_s)
+
+    async def look(self) -> None:
+        """Once; nothing that is wrong with a version ends the watch."""
+        version = self._version()
+        if self._desk is None and version != self._looked:
+            self._looked = version
+            self._desk = await self._opened(version)
+        if self._desk is not None:
+            await self._desk.follow(version)
+
+    async def rescore(self, ranking: Ranking) -> Rescored | Degraded | str | None:
+        """As the desk says; None while no version has a second stage."""
+        if self._desk is not None:
+            return await self._desk.rescore(ranking)
+        return Degraded.SECOND_LOADING if self._opening else None
+
+    async def close(self) -> None:
+        """Ends what runs."""
+        desk, self._desk = self._desk, None
+        if desk is not None:
+            await desk.close()
+
+    def status(self) -> Mapping[str, Any]:
+        """Figures for metrics; empty while no version has a second stage."""
+        return self._desk.status() if self._desk is not None else {}
+
+    async def _opened(self, version: str | None) -> Desk | None:
+        if version is None or self._impossible:
+            return None
+        self._opening = True
+        try:
+            manifest = await asyncio.to_thread(self._registry.manifest, version)
+            return await asyncio.to_thread(self._open_desk) if manifest.second is not None else None
+        except RegistryError as error:
+            _log.error("the second stage of version %s cannot be looked at: %s", version, error)
+        except ImportError as error:
+            self._impossible = True
+            _log.error("version %s has a second stage, which needs the extra `inference`: %s", version, error)
+        finally:
+            self._opening = False
+        return None

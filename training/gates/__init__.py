@@ -1,0 +1,1 @@
+"""Whether a version may ship: one paired run over a log, one list of rules, one verdict."""
