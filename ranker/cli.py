@@ -20,6 +20,7 @@ from ranker.commands.options.judge import add_evaluate, add_models
 from ranker.commands.options.labels import add_labels
 from ranker.commands.options.logs import add_importing, add_rebuild, add_validate
 from ranker.commands.options.plan import add_plan
+from ranker.commands.options.release import add_gate, add_replay
 from ranker.commands.options.service import add_demo, add_profile, add_serve
 from ranker.commands.options.train import add_train
 
@@ -32,6 +33,8 @@ COMMANDS = (
     add_rebuild,
     add_train,
     add_evaluate,
+    add_gate,
+    add_replay,
     add_models,
     add_plan,
     add_profile,

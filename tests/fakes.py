@@ -32,6 +32,7 @@ from ranker.stages.freshness import Freshness, FreshnessJudge
 from ranker.stages.light import Light, LightModel
 from ranker.stages.policy import Policy
 from ranker.stages.safety import Safety, SafetyJudge
+from ranker.stages.second import NoSecond, Rescored, Second, SecondRanker
 from ranker.stages.top_actions import TopActions
 from ranker.text_check import TextScorer
 from ranker.types import Candidates, Ranking, RankRequest
@@ -204,6 +205,22 @@ class Tally:
 
 
 @dataclass
+class FakeSecond:
+    """A second stage that gives what it is told to."""
+
+    found: Rescored | Degraded | str | None = None
+    error: Exception | None = None
+    asked: list[Ranking] = field(default_factory=list)
+
+    async def rescore(self, ranking: Ranking) -> Rescored | Degraded | str | None:
+        """What was given."""
+        self.asked.append(ranking)
+        if self.error is not None:
+            raise self.error
+        return self.found
+
+
+@dataclass
 class Parts:
     """A pipeline with what a test wants to have its hands on."""
 
@@ -212,6 +229,7 @@ class Parts:
     clock: ManualClock = field(default_factory=ManualClock)
     model: LightModel | None = field(default_factory=FakeModel)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
+    second: SecondRanker = field(default_factory=NoSecond)
     scorer: TextScorer | None = None
     exploration: Exploration = GREEDY
     observer: Observer = field(default_factory=Unobserved)
@@ -229,6 +247,7 @@ class Parts:
                 Eligibility(self.compiled),
                 Policy(self.compiled, self.policy),
                 Light(SCHEMA, self.model),
+                Second(self.second),
                 Explore((safety, freshness, exclusions), SECRET, self.exploration),
                 Safety(safety),
                 Freshness(freshness),

@@ -25,7 +25,7 @@ from tests.features.streams import EventStream, write_log
 from tests.ranker.faults.loaded import rank
 from tests.ranker.online import config_of, run, service
 
-ARROW = "context → candidates → eligibility → policy → light → explore → safety → freshness → top actions"
+ARROW = "context → candidates → eligibility → policy → light → second → explore → safety → freshness → top actions"
 
 
 def test_the_pipeline_is_the_arrow(tmp_path: Path) -> None:

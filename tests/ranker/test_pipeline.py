@@ -19,9 +19,21 @@ from ranker.degraded import Degraded
 from ranker.pipeline import Pipeline, Stage, deadline_ms
 from ranker.propensity import Exploration
 from ranker.types import Ranking
-from tests.fakes import FakeModel, FakeReader, FakeScorer, Parts, Tally, asked, catalogue, known, request, unread
+from tests.fakes import (
+    FakeModel,
+    FakeReader,
+    FakeScorer,
+    FakeSecond,
+    Parts,
+    Tally,
+    asked,
+    catalogue,
+    known,
+    request,
+    unread,
+)
 
-ARROW = "context → candidates → eligibility → policy → light → explore → safety → freshness → top actions"
+ARROW = "context → candidates → eligibility → policy → light → second → explore → safety → freshness → top actions"
 README = Path(__file__).parents[2] / "README.md"
 
 SPECS: dict[str, dict[str, Any]] = {
@@ -32,6 +44,9 @@ SPECS: dict[str, dict[str, Any]] = {
     "nag": {"max_offers_per_day": 2},
     "old": {"off": True},
 }
+
+
+SECOND = [reason for reason in Degraded if reason.startswith("second:")]
 
 
 def run(pipeline: Pipeline, ranking: Ranking) -> Ranking:
@@ -101,7 +116,7 @@ def test_drops_are_counted_by_stage_and_reason() -> None:
     assert ("policy", "min_age", 1) in tally.drops
 
 
-@pytest.mark.parametrize("name", [name for name in ARROW.split(" → ") if name not in ("context", "light")])
+@pytest.mark.parametrize("name", [name for name in ARROW.split(" → ") if name not in ("context", "light", "second")])
 def test_a_stage_that_must_not_fail_empties_the_list_when_it_does(name: str) -> None:
     tally = Tally()
     result = run(breaking(Parts(catalogue(SPECS), observer=tally), name), asked())
@@ -183,6 +198,7 @@ def test_every_reason_that_stages_can_give_is_given() -> None:
         (Parts(catalogue(SPECS), FakeReader(error=StoreUnavailable("no store")), model=None), asked()),
         (Parts(catalogue(SPECS), clock=clock), asked(deadline_ms=-1.0)),
         (Parts(catalogue(checked), scorer=FakeScorer(error=RuntimeError("no weights"))), asked()),
+        *((Parts(catalogue(SPECS), second=FakeSecond(found=reason)), asked()) for reason in SECOND),
     ]
     given = {reason for parts, ranking in cases for reason in run(parts.pipeline(), ranking).degraded}
     assert given == set(Degraded) - {Degraded.ID_UNVERIFIED, Degraded.LOG_UNAVAILABLE}

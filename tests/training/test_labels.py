@@ -109,18 +109,23 @@ def test_own_actions_serve_only_where_nothing_offered_was_ever_useful() -> None:
 
 def test_doing_the_same_by_oneself_afterwards_makes_an_offer_reused() -> None:
     for own_at_s, useful in ((5.0, 2), (9.0, 2), (9.5, 3), (9.0 + 7 * 86400.0, 3), (9.1 + 7 * 86400.0, 2)):
-        events = [ranked("r", 0), answered("r", "accept", 4), answered("r", "complete", 9), did("a", own_at_s)]
+        events: list[Event] = [
+            ranked("r", 0),
+            answered("r", "accept", 4),
+            answered("r", "complete", 9),
+            did("a", own_at_s),
+        ]
         assert grades(events)["a"] == useful, own_at_s
     assert grades([ranked("r", 0), answered("r", "accept", 1), did("a", 5)])["a"] == 2
     assert grades([ranked("r", 0), did("a", 5)])["a"] == 0, "what was not useful cannot be reused"
-    undone = [ranked("r", 0), answered("r", "accept", 1), answered("r", "undo", 2), did("a", 5)]
+    undone: list[Event] = [ranked("r", 0), answered("r", "accept", 1), answered("r", "undo", 2), did("a", 5)]
     assert grades(undone)["a"] == 0
-    other = [ranked("r", 0), answered("r", "complete", 1), did("b", 5), did("a", 5, user="v")]
+    other: list[Event] = [ranked("r", 0), answered("r", "complete", 1), did("b", 5), did("a", 5, user="v")]
     assert grades(other) == {"a": 2, "b": 0}
 
 
 def test_the_order_of_lines_does_not_decide_what_is_reused() -> None:
-    events = [did("a", 50), ranked("r", 0), answered("r", "complete", 9)]
+    events: list[Event] = [did("a", 50), ranked("r", 0), answered("r", "complete", 9)]
     assert grades(events)["a"] == 3
 
 
@@ -131,7 +136,7 @@ def test_late_feedback_is_counted_and_makes_no_label() -> None:
 
 
 def test_windows_and_gains_are_what_they_are_set_to() -> None:
-    events = [
+    events: list[Event] = [
         ranked("r", 0, "abc"),
         answered("r", "accept", 1),
         answered("r", "undo", 4),

@@ -101,6 +101,10 @@ class Collected:
         named = {name: np.array(rows, np.int64) for name, rows in largest}
         return Judged(_pair(self.quality), _codes(self.quality_clusters), named)
 
+    def latency(self) -> Pair:
+        """Milliseconds by request."""
+        return _pair(self.times_ms)
+
     def outcome_evidence(self) -> OutcomeEvidence:
         """What followed, weighed by place."""
         codes = _codes(self.clusters)

@@ -25,9 +25,10 @@ from training.errors import TrainingError
 from training.light import Progress
 from training.second.checkpoint import load_checkpoint, save_checkpoint
 from training.second.dataset import Encoding, Window, make_windows, vocabulary_of
-from training.second.fit import Fit, Report, Run, decide_split, next_shares
+from training.second.fit import Fit, Report
 from training.second.gather import Gathered, gather_second
 from training.second.out_of_fold import Scores, light_out_of_fold
+from training.second.run import Run, decide_split, next_shares
 from training.unbiased import make_unbiased
 
 Tell = Callable[[Report], None]
@@ -155,6 +156,7 @@ def fit_second(
     extra = {
         "epochs": fit.state.epoch, "best_epoch": fit.state.best_epoch + 1, "padding": round(fit.waste.share, 4),
         "parameters": sum(parameter.numel() for parameter in net.parameters()), "device": str(device),
+        "strength": fit.strength,
         "config": msgspec.to_builtins(request.config), "seconds": round(time.monotonic() - started_s, 1),
     }  # fmt: skip
     return TrainedSecond(files, entry, metrics, extra, resumed)

@@ -65,7 +65,7 @@ def test_rankings_of_three_processes_replay_to_the_bit(tmp_path: Path) -> None:
                 keeper.service.crew.command = (sys.executable, "-m", "tests.ranker.workers.member")
                 app = create_app(keeper.service, Limits(), CLOCK, workers=keeper.service)
                 await keeper.start(app)
-                await keeper.joined(stop)
+                await keeper.joined(stop, 60.0)
                 serving = asyncio.create_task(serve(named(app, 0), listener, stop))
                 await asyncio.gather(*(live(url_of(listener), seed, ranked) for seed in range(3)))
                 await applied(running)
@@ -77,5 +77,5 @@ def test_rankings_of_three_processes_replay_to_the_bit(tmp_path: Path) -> None:
             await store.close()
         assert {1, 2} <= set(ranked), ranked
 
-    run(work(), 60.0)
+    run(work(), 150.0)
     assert_replays(tmp_path / "log", least=50)
