@@ -32,6 +32,8 @@ def run(args: Namespace) -> int:
     registry = Registry(args.models)
     light = _over(registry, args.over, args.models)
     config = _config(args)
+    if args.activate and args.ablate:
+        raise CommandError("a version trained by --ablate is judged and never serves: leave out --activate")
     checkpoint = args.models / CHECKPOINT
     if args.anew:
         checkpoint.unlink(missing_ok=True)
@@ -43,7 +45,7 @@ def run(args: Namespace) -> int:
         trained = train_second(request, steps, Told(steps))
         manifest = publish_second(registry, light, trained)
         checkpoint.unlink(missing_ok=True)
-    if args.activate or (registry.active() is None and not args.ablate):
+    if args.activate:
         registry.activate(manifest.version)
     _report(args, manifest, registry.active(), trained.resumed, time.monotonic() - started_s)
     return 0

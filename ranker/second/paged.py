@@ -9,6 +9,7 @@ from typing import cast as typed
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from features.events import Context
 from ranker.inference.history_kv import HistoryHold, HistoryKv
@@ -21,7 +22,7 @@ from ranker.inference.shard_key import Shard, ShardKey
 from ranker.inference.workspace import Workspace
 from ranker.release.manifest import SecondEntry
 from ranker.second.config import Sizes
-from ranker.second.forward import Buffers, Forward, Shapes
+from ranker.second.forward import GRANULE, Asked, Buffers, Forward, Shapes
 from ranker.second.network import SecondNet
 from ranker.second.tokens import TOKENS_VERSION, CandidateTokens, EventTokens, RequestToken, encode_request
 from ranker.second.vocabulary import Known, Vocabulary
@@ -145,9 +146,20 @@ class PagedSecond:
     def _logits(self, member: Member, buffers: Buffers) -> Logits:
         assert self._forward is not None
         ask: Ask = member.payload
+        asked = Asked(ask.tokens, ask.request, ask.candidates, ask.origin_s)
         history = typed(HistoryHold, member.hold).history
+        logits: Tensor | None = None
         for span in HistoryKv(self._store, history, buffers.keys, buffers.values).spans():
-            self._forward.encode(buffers, ask.tokens, span.start, span.stop)
-        length = history.layout.tokens
-        logits = self._forward.score(buffers, length, ask.request, ask.candidates, ask.origin_s)
+            if self._together(span, len(ask.tokens)):
+                logits = self._forward.encode_and_score(buffers, asked, span.start)
+            else:
+                self._forward.encode(buffers, asked, span.start, span.stop)
+        if logits is None:
+            logits = self._forward.score(buffers, asked)
         return logits.numpy()
+
+    def _together(self, span: slice, length: int) -> bool:
+        """Whether candidates can be in one pass with these events: they must see a page as it will be read again."""
+        spec = self._store.full.spec
+        as_kept = span.stop % spec.page_tokens != 0 or spec.scheme == "fp32"
+        return as_kept and span.stop == length and span.start // GRANULE == (length - 1) // GRANULE

@@ -155,4 +155,3 @@ class CandidateSources:
             return (None,)
         found = [target for kind in sorted(types) for target in targets.get(kind, ())]
         return list(dict.fromkeys(found)) or (None,)
-

@@ -46,7 +46,7 @@ def test_a_second_stage_is_trained_published_and_judged(nextaction: Nextaction, 
     shutil.copytree(light, folder)
     done = nextaction(*arguments(folder), "--json")
     assert done.status == 0, done.err
-    assert (done.json["version"], done.json["over"], done.json["active"]) == ("2", "1", "2")
+    assert (done.json["version"], done.json["over"], done.json["active"]) == ("2", "1", None)
     assert done.json["second"]["worth"]["accept"] == 1.0
     assert done.json["resumed"] is False
     assert "second_held_out_mrr" in done.json["metrics"]
@@ -84,6 +84,7 @@ def test_a_stage_that_misses_a_part_is_judged_and_never_serves(
         (["--device", "abacus"], "device 'abacus' cannot be used"),
         (["--until", "1999-01-01"], "no useful outcome to learn from"),
         (["--seed", "-1"], "Expected `int` >= 0"),
+        (["--ablate", "text", "--activate"], "leave out --activate"),
     ],
 )
 def test_what_cannot_be_done_is_one_clear_line(

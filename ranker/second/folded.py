@@ -1,0 +1,101 @@
+"""A network's weights as serving multiplies by them: norms' weights, scales and biases folded into what follows.
+
+The pairs that attention rotates lie side by side, so that a rotation is one multiplication of complex numbers; keys in
+pages are in that order too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ranker.second.network import Block, SecondNet
+
+
+@dataclass(frozen=True)
+class FoldedBlock:
+    """One block, [in, out] each.
+
+    Args:
+        joined: to queries (scaled), keys and values.
+    """
+
+    joined: Tensor
+    out: Tensor
+    up: Tensor
+    up_bias: Tensor
+    down: Tensor
+    down_bias: Tensor
+
+
+@dataclass(frozen=True)
+class Folded:
+    """All that scoring needs beside the embeddings.
+
+    Args:
+        judge: [dim, HEADS] from the last block's output.
+        light_in, light_out: [in, out] of the light stage's vector, in float32 as all that follows.
+        spoken: [dim, dim] of what a request says.
+        happened: [session bits + 4, dim] of an event's session, time since the one before, and one.
+        asked: [session bits + 4 + CLOCK, dim] the same of a request, its clock, and all that every candidate gets.
+    """
+
+    blocks: tuple[FoldedBlock, ...]
+    judge: Tensor
+    judge_bias: Tensor
+    light_gain: Tensor
+    light_in: Tensor
+    light_in_bias: Tensor
+    light_out: Tensor
+    spoken: Tensor
+    happened: Tensor
+    asked: Tensor
+
+
+def folded(net: SecondNet) -> Folded:
+    """Of a network whose parameters are float32 or bfloat16; large matrices keep that format."""
+    happened = torch.cat([_turned(net.sessions) * net.sizes.session_bits**-0.5, _turned(net.gaps), _bias(net.gaps)])
+    asked = torch.cat([happened, _turned(net.clock)])
+    asked[-net.clock.in_features - 1] += (net.role.float() + net.requests.bias.float()) + net.light_out.bias.float()
+    return Folded(
+        tuple(_block(block) for block in net.layers),
+        judge=_turned(net.outcomes) * net.after.weight.float()[:, None],
+        judge_bias=net.outcomes.bias.float(),
+        light_gain=net.light_gain.float(),
+        light_in=_turned(net.light_in),
+        light_in_bias=net.light_in.bias.float(),
+        light_out=_turned(net.light_out),
+        spoken=_turned(net.requests),
+        happened=happened,
+        asked=asked,
+    )
+
+
+def _block(block: Block) -> FoldedBlock:
+    kind = block.out.weight.dtype
+    joined = _turned(block.query_key_value) * block.before_attention.weight.float()[:, None]
+    dim = len(joined)
+    pairs = _pairs(block.heads, block.head_dim)
+    query, key, value = joined[:, :dim][:, pairs], joined[:, dim : 2 * dim][:, pairs], joined[:, 2 * dim :]
+    up = _turned(block.up) * block.before_feed_forward.weight.float()[:, None]
+    return FoldedBlock(
+        torch.cat([query * block.head_dim**-0.5, key, value], dim=1).to(kind),
+        _turned(block.out).to(kind), up.to(kind), block.up.bias.detach(), _turned(block.down).to(kind),
+        block.down.bias.detach().float(),
+    )  # fmt: skip
+
+
+def _pairs(heads: int, head_dim: int) -> Tensor:
+    """Channels so that those which are rotated together, half a head apart, are neighbours."""
+    within = torch.arange(head_dim).view(2, -1).T.reshape(-1)
+    return (torch.arange(heads)[:, None] * head_dim + within).reshape(-1)
+
+
+def _turned(linear: torch.nn.Linear) -> Tensor:
+    return linear.weight.detach().float().T.contiguous()
+
+
+def _bias(linear: torch.nn.Linear) -> Tensor:
+    return linear.bias.detach().float()[None]
