@@ -78,7 +78,7 @@ class Embedding:
     def _bags(self, numbers: NDArray[np.int64], shares: Numbers | None = None) -> Tensor:
         """Weighted sums of rows of the table, float32 [bags, dim]."""
         flat = torch.from_numpy(numbers.reshape(-1))
-        each = torch.arange(0, flat.shape[0], numbers.shape[1])
+        each = torch.from_numpy(np.arange(0, numbers.size, numbers.shape[1]))
         weights = None if shares is None else torch.from_numpy(shares.reshape(-1)).to(self._table.dtype)
         found: Tensor = torch.embedding_bag(self._table, flat, each, False, 0, False, weights)[0]
         return found.float()

@@ -111,7 +111,7 @@ class Buffers:
 
 @dataclass(frozen=True)
 class _Rows:
-    """One pass: rows of new events, then rows of candidates; views that all layers share.
+    """One pass: rows of new events, then rows of candidates.
 
     Args:
         first, stop: events in it, of the window; equal where there are none.
@@ -119,7 +119,8 @@ class _Rows:
         events: rows for events, whole granules.
         page: entries before the page that all rows read exactly.
         turn: complex [rows, 2 · heads, head_dim / 2].
-        hidden: [rows, page_tokens] 0, or −inf where a row does not see an entry of the page.
+        hidden: [heads, rows, page_tokens] 0, or −inf where a row does not see an entry of the page.
+        views: that all layers share.
     """
 
     first: int
@@ -129,7 +130,38 @@ class _Rows:
     page: int
     turn: Tensor
     hidden: Tensor
-    inner: Tensor
+    views: _Views
+
+
+class _Views:
+    """Parts of the buffers as the layers of one pass use them.
+
+    Args:
+        page: entries before the page.
+    """
+
+    def __init__(self, buffers: Buffers, sizes: Sizes, total: int, page: int) -> None:
+        heads, width, tokens = sizes.heads, sizes.head_dim, buffers.shapes.page_tokens
+        self.inner, self.size, self.normal = buffers.inner[:total], buffers.size[:total], buffers.normal[:total]
+        self.cast, self.grown, self.out = buffers.cast[:total], buffers.grown[:total], buffers.out[:total]
+        self.joined, self.half, self.read = buffers.joined[:total], buffers.half[:total], buffers.read[:total]
+        parts = self.joined.view(total, 3, heads, width)
+        self.pairs = torch.view_as_complex(self.joined[:, : 2 * sizes.dim].view(total, 2 * heads, width // 2, 2))
+        self.queries, self.keys = parts[:, 0], parts[:, 1]
+        self.own = buffers.own[:total].view(total, heads, width)
+        self.query, self.value = self.queries.transpose(0, 1), parts[:, 2].transpose(0, 1)
+        self.read_by_head = self.read.view(total, heads, width).transpose(0, 1)
+        self.near = buffers.near[: heads * total * tokens].view(heads, total, tokens)
+        columns = tokens + 1 + (page > 0)
+        self.shares = buffers.shares[: heads * total * columns].view(heads, total, columns)
+        self.near_share, self.own_share = self.shares[:, :, :tokens], self.shares[:, :, tokens : tokens + 1]
+        self.far_share = self.shares[:, :, tokens + 1 :]
+        keys, values = (
+            each.view(sizes.layers, -1, heads, width).transpose(1, 2) for each in (buffers.keys, buffers.values)
+        )
+        self.near_keys = keys[:, :, page : page + tokens].transpose(2, 3).unbind(0)
+        self.near_values = values[:, :, page : page + tokens].unbind(0)
+        self.far_keys, self.far_values = keys[:, None, :, :page].unbind(0), values[:, None, :, :page].unbind(0)
 
 
 class Forward:
@@ -165,13 +197,13 @@ class Forward:
             some = asked.candidates.rows(slice(at, at + size))
             rows = self._rows(buffers, asked, stop if at else first, stop, some)
             self._pass(buffers, rows)
-            self._judge(buffers, rows, some, found[at : at + len(some)])
+            self._judge(rows, some, found[at : at + len(some)])
         return found
 
-    def _judge(self, buffers: Buffers, rows: _Rows, candidates: CandidateTokens, out: Tensor) -> None:
+    def _judge(self, rows: _Rows, candidates: CandidateTokens, out: Tensor) -> None:
         """The light score and a correction."""
         known = self._folded
-        normal = self._normalised(buffers, rows.inner, buffers.normal)[rows.events : rows.events + len(candidates)]
+        normal = _normalised(rows.views, rows.views.normal)[rows.events : rows.events + len(candidates)]
         torch.addmm(known.judge_bias, normal, known.judge, out=out)
         out.addcmul_(torch.from_numpy(candidates.light)[:, None], known.light_gain)
 
@@ -201,9 +233,9 @@ class Forward:
             hidden[:events] = np.where(np.arange(page_tokens) > places[:events, None] - page, -np.inf, 0.0)
         if len(candidates):
             self._embedding.candidates(asked.request, candidates, inner[events : events + len(candidates)])
-        return _Rows(
-            first, stop, first - block, events, page, self._turns(places, seconds), torch.from_numpy(hidden), inner
-        )
+        shown = torch.from_numpy(hidden).expand(self._sizes.heads, -1, -1)
+        views = _Views(buffers, self._sizes, total, page)
+        return _Rows(first, stop, first - block, events, page, self._turns(places, seconds), shown, views)
 
     def _turns(self, places: NDArray[np.float64], seconds: NDArray[np.float64]) -> Tensor:
         """`attention.turns` as complex numbers, for the queries and keys of all heads."""
@@ -219,95 +251,66 @@ class Forward:
 
     def _pass(self, buffers: Buffers, rows: _Rows) -> None:
         for layer, block in enumerate(self._folded.blocks):
-            joined = self._project(buffers, block, rows)
-            self._keep(buffers, rows, layer, joined)
-            self._attend(buffers, rows, layer, joined)
-            self._finish(buffers, block, rows.inner)
+            self._project(rows, block)
+            if rows.stop > rows.first:
+                self._keep(buffers, rows, layer)
+            self._attend(rows, layer)
+            self._finish(rows.views, block)
 
-    def _project(self, buffers: Buffers, block: FoldedBlock, rows: _Rows) -> Tensor:
-        """Rotated queries and keys, and values, [rows, 3, heads, head_dim] float32."""
-        total, sizes = len(rows.inner), self._sizes
-        joined, half = buffers.joined[:total], buffers.half[:total]
-        torch.mm(self._normalised(buffers, rows.inner, buffers.cast), block.joined, out=half)
+    def _project(self, rows: _Rows, block: FoldedBlock) -> None:
+        """Rotated queries and keys, and values."""
+        views = rows.views
+        torch.mm(_normalised(views, views.cast), block.joined, out=views.half)
         if _half(self._kind):
-            joined.copy_(half)
-        pairs = joined[:, : 2 * sizes.dim].view(total, 2 * sizes.heads, sizes.head_dim // 2, 2)
-        torch.view_as_complex(pairs).mul_(rows.turn)
-        return joined.view(total, 3, sizes.heads, sizes.head_dim)
+            views.joined.copy_(views.half)
+        views.pairs.mul_(rows.turn)
 
-    def _keep(self, buffers: Buffers, rows: _Rows, layer: int, joined: Tensor) -> None:
+    def _keep(self, buffers: Buffers, rows: _Rows, layer: int) -> None:
         """New events' entries of the history."""
-        if rows.stop == rows.first:
-            return
-        some = joined[rows.skipped : rows.skipped + rows.stop - rows.first]
-        shape = (len(some), self._sizes.dim)
-        buffers.keys[layer, rows.first : rows.stop] = some[:, 1].reshape(shape)
-        buffers.values[layer, rows.first : rows.stop] = some[:, 2].reshape(shape)
+        dim, end = self._sizes.dim, rows.skipped + rows.stop - rows.first
+        buffers.keys[layer, rows.first : rows.stop] = rows.views.joined[rows.skipped : end, dim : 2 * dim]
+        buffers.values[layer, rows.first : rows.stop] = rows.views.joined[rows.skipped : end, 2 * dim :]
 
-    def _attend(self, buffers: Buffers, rows: _Rows, layer: int, joined: Tensor) -> None:
+    def _attend(self, rows: _Rows, layer: int) -> None:
         """The exact softmax over the pages before, the page, and a candidate itself, into `read`."""
-        total, heads, tokens = len(joined), self._sizes.heads, buffers.shapes.page_tokens
-        query, value = joined[:, 0].transpose(0, 1), joined[:, 2].transpose(0, 1)
-        near_keys, near_values = (
-            self._by_head(each[layer, rows.page : rows.page + tokens]) for each in (buffers.keys, buffers.values)
-        )
-        near = buffers.near[: heads * total * tokens].view(heads, total, tokens)
-        torch.baddbmm(rows.hidden.expand(heads, -1, -1), query, near_keys.transpose(1, 2), out=near)
-        alone = torch.mul(joined[:, 0], joined[:, 1], out=buffers.own[:total].view(total, heads, -1))
-        own = alone.sum(dim=-1).T[:, :, None]
+        views = rows.views
+        torch.baddbmm(rows.hidden, views.query, views.near_keys[layer], out=views.near)
+        own = torch.mul(views.queries, views.keys, out=views.own).sum(dim=-1).T[:, :, None]
         own[:, : rows.events] = -torch.inf
-        read = buffers.read[:total].view(total, heads, -1).transpose(0, 1)
         if rows.page:
-            far, far_total = self._far(buffers, rows.page, layer, query)
-            shares = self._shares(buffers, (near, own, far_total))
-            torch.mul(far, shares[:, :, -1:], out=read)
-            read.addcmul_(value, shares[:, :, tokens : tokens + 1])
+            far, total = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+                views.query[None], views.far_keys[layer], views.far_values[layer], 0.0, False, scale=1.0
+            )
+            torch.cat((views.near, own, total[0, :, :, None]), dim=2, out=views.shares)
+            torch.softmax(views.shares, dim=2, out=views.shares)
+            torch.mul(far[0], views.far_share, out=views.read_by_head)
+            views.read_by_head.addcmul_(views.value, views.own_share)
         else:
-            shares = self._shares(buffers, (near, own))
-            torch.mul(value, shares[:, :, tokens : tokens + 1], out=read)
-        read.baddbmm_(shares[:, :, :tokens], near_values)
+            torch.cat((views.near, own), dim=2, out=views.shares)
+            torch.softmax(views.shares, dim=2, out=views.shares)
+            torch.mul(views.value, views.own_share, out=views.read_by_head)
+        views.read_by_head.baddbmm_(views.near_share, views.near_values[layer])
 
-    def _far(self, buffers: Buffers, page: int, layer: int, query: Tensor) -> tuple[Tensor, Tensor]:
-        """What is read of whole pages [heads, rows, head_dim], and the log of the sum of exponentials."""
-        keys, values = (self._by_head(each[layer, :page])[None] for each in (buffers.keys, buffers.values))
-        read, total = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            query[None], keys, values, 0.0, False, scale=1.0
-        )
-        return read[0], total[0, :, :, None]
-
-    def _shares(self, buffers: Buffers, scores: tuple[Tensor, ...]) -> Tensor:
-        """A softmax over parts."""
-        heads, total, _ = scores[0].shape
-        columns = sum(part.shape[2] for part in scores)
-        joined = buffers.shares[: heads * total * columns].view(heads, total, columns)
-        torch.cat(scores, dim=2, out=joined)
-        return torch.softmax(joined, dim=2, out=joined)
-
-    def _finish(self, buffers: Buffers, block: FoldedBlock, inner: Tensor) -> None:
+    def _finish(self, views: _Views, block: FoldedBlock) -> None:
         """Adds what was read and what the feed-forward part makes of it."""
-        total = len(inner)
-        grown = buffers.grown[:total]
-        self._add(buffers, inner, buffers.read[:total], block.out)
-        torch.addmm(block.up_bias, self._normalised(buffers, inner, buffers.cast), block.up, out=grown)
-        torch.ops.aten.gelu_(grown)
-        self._add(buffers, inner, grown, block.down)
-        inner.add_(block.down_bias)
+        self._add(views, views.read, block.out)
+        torch.addmm(block.up_bias, _normalised(views, views.cast), block.up, out=views.grown)
+        torch.ops.aten.gelu_(views.grown)
+        self._add(views, views.grown, block.down)
+        views.inner.add_(block.down_bias)
 
-    def _add(self, buffers: Buffers, inner: Tensor, read: Tensor, weight: Tensor) -> None:
+    def _add(self, views: _Views, read: Tensor, weight: Tensor) -> None:
         if not _half(self._kind):
-            inner.addmm_(read, weight)
+            views.inner.addmm_(read, weight)
         else:
-            inner.add_(torch.mm(read.to(self._kind), weight, out=buffers.out[: len(inner)]))
+            views.inner.add_(torch.mm(read.to(self._kind), weight, out=views.out))
 
-    def _normalised(self, buffers: Buffers, inner: Tensor, out: Tensor) -> Tensor:
-        """RMS norm; its weights are in what follows."""
-        size = torch.linalg.vector_norm(inner, 2, -1, True, out=buffers.size[: len(inner)])
-        size.mul_(size).mul_(1.0 / inner.shape[1]).add_(EPSILON).rsqrt_()
-        return torch.mul(inner, size, out=out[: len(inner)])
 
-    def _by_head(self, rows: Tensor) -> Tensor:
-        """[rows, dim] as [heads, rows, head_dim]."""
-        return rows.view(len(rows), self._sizes.heads, self._sizes.head_dim).transpose(0, 1)
+def _normalised(views: _Views, out: Tensor) -> Tensor:
+    """RMS norm; its weights are in what follows."""
+    size = torch.linalg.vector_norm(views.inner, 2, -1, True, out=views.size)
+    size.mul_(size).mul_(1.0 / views.inner.shape[1]).add_(EPSILON).rsqrt_()
+    return torch.mul(views.inner, size, out=out)
 
 
 def _half(kind: torch.dtype) -> bool:
