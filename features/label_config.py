@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from features.rows import RANKING_LIFE_S
+from features.lives import RANKING_LIFE_S
 
 YEAR_S = 366 * 86400.0
 

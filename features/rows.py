@@ -17,11 +17,11 @@ import msgspec
 from features.catalogue import MAX_OFFER_TIMES
 from features.cells import CounterTable
 from features.events import Event, RankingEvent
+from features.lives import ID_LIFE_S as ID_LIFE_S
+from features.lives import RANKING_LIFE_S as RANKING_LIFE_S
+from features.lives import SESSION_LIFE_S as SESSION_LIFE_S
+from features.lives import USER_LIFE_S as USER_LIFE_S
 
-USER_LIFE_S = 90 * 86400
-SESSION_LIFE_S = 24 * 3600
-RANKING_LIFE_S = 7 * 86400
-ID_LIFE_S = 7 * 86400
 STORE_SLACK_S = 3600
 """What the store keeps a row beyond its life: clocks of events may run ahead by minutes."""
 

@@ -46,7 +46,7 @@ from ranker.policy_config import PolicyConfig
 from ranker.ranking_desk import RankingDesk
 from ranker.recent_ids import LOG_BYTES, RecentIds, recent_ids
 from ranker.release.registry import Registry
-from ranker.second_watch import Desk, SecondWatch
+from ranker.second_watch import SecondWatch, second_watch
 from ranker.secret import load_secret
 from ranker.service import OnlineService, Owners
 from ranker.stages.light import Light
@@ -136,11 +136,12 @@ async def build(config: ServeConfig, policy: PolicyConfig, around: Surroundings 
         except FeatureError as error:
             raise ConfigError(" ".join(str(error).split())) from error
         watch = ModelWatch(registry, light, lambda version: load_version(registry, version).tried(), around.look_s)
-        second = _second(opened, watch)
+        log, clock, look_s = opened.log, around.clock, around.look_s
+        second = second_watch(registry, watch, lambda: log.end, clock, config, opened.memory, look_s)
         stack.push_async_callback(second.close)
         pipeline, service = _wire(opened, watch, second, scorer, secret)
         await _start(opened, service, stack)
-        if config.second.enabled and around.model is None:
+        if around.model is None:
             await second.look()
             stack.push_async_callback(_cancel, asyncio.create_task(second.run(), name="second watch"))
         if around.model is None:
@@ -181,18 +182,6 @@ async def _start(opened: _Opened, service: OnlineService, stack: AsyncExitStack)
         _log.warning("the store is still being filled from the log; until then rankings know no person")
     if opened.config.freeze_gc:
         settle_memory()
-
-
-def _second(opened: _Opened, watch: ModelWatch) -> SecondWatch:
-    config, clock = opened.config, opened.around.clock
-
-    def open_desk() -> Desk:
-        from ranker.second.opening import open_desk
-
-        logdir = Path(config.log_dir)
-        return open_desk(watch.registry, logdir, lambda: opened.log.end, clock, config, opened.memory)
-
-    return SecondWatch(watch.registry, lambda: watch.serving, open_desk, opened.around.look_s)
 
 
 def _wire(

@@ -8,9 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
+from ranker.clock import Clock
+from ranker.config import ServeConfig
 from ranker.degraded import Degraded
+from ranker.inference.memory_report import MemorySource
+from ranker.model_watch import ModelWatch
 from ranker.release.errors import RegistryError
 from ranker.release.registry import Registry
 from ranker.stages.second import Rescored
@@ -37,6 +42,27 @@ class Desk(Protocol):
     def status(self) -> Mapping[str, Any]:
         """Figures for metrics."""
         ...
+
+
+def second_watch(
+    registry: Registry, watch: ModelWatch, written: Callable[[], int], clock: Clock, config: ServeConfig,
+    memory: list[MemorySource], look_s: float,
+) -> SecondWatch:  # fmt: skip
+    """The watch of a process that follows the log in the config's folder.
+
+    Args:
+        watch: of the light stage.
+        written: offset below which everything was appended whole.
+        memory: pools that `/v1/memory` lists.
+    """
+
+    def open_desk() -> Desk:
+        from ranker.second.opening import open_desk
+
+        return open_desk(registry, Path(config.log_dir), written, clock, config, memory)
+
+    serving = (lambda: watch.serving) if config.second.enabled else (lambda: None)
+    return SecondWatch(registry, serving, open_desk, look_s)
 
 
 class SecondWatch:

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("features", "ranker", "training")
-FOUNDATIONS = {"types", "errors", "config", "config_file", "policy_config", "clock", "degraded"}
+FOUNDATIONS = {"types", "errors", "config", "second_config", "config_file", "policy_config", "clock", "degraded"}
 FORBIDDEN_EVERYWHERE = {"pickle", "marshal", "shelve"}
 
 

@@ -25,6 +25,7 @@ from ranker.own_writes import OwnWrites
 from ranker.policy_config import PolicyConfig
 from ranker.ranking_desk import RankingDesk
 from ranker.release.registry import Registry
+from ranker.second_watch import SecondWatch, second_watch
 from ranker.secret import load_secret
 from ranker.stages.light import Light
 from ranker.wiring import DropCounter, Parts, pipelines
@@ -53,6 +54,7 @@ class Follower:
     feed: Feed
     followed: Followed
     watch: ModelWatch
+    second: SecondWatch
     counter: DropCounter
     joined: asyncio.Event = field(default_factory=asyncio.Event)
     http: Callable[[], Mapping[str, Any]] = _none
@@ -83,6 +85,8 @@ def build_follower(
     light = Light(FINGERPRINT, around.model or load_model(registry))
     followed = Followed(Fence(clock.monotonic_ms, config.catalogue_lag_limit_ms))
     own = OwnWrites(followed)
+    watch = ModelWatch(registry, light, lambda version: load_version(registry, version).tried(), around.look_s)
+    second = second_watch(registry, watch, lambda: followed.applied, clock, config, [], around.look_s)
     parts = Parts(
         config=config,
         policy=policy,
@@ -96,6 +100,7 @@ def build_follower(
         secret=secret,
         counter=DropCounter(),
         lagging=lambda: followed.fence.closed,
+        second=second,
     )
     pipeline, recheck = pipelines(parts)
     answers = Answers(store, clock.now_s)
@@ -108,8 +113,7 @@ def build_follower(
     feed = Feed(worker, os.getpid(), followed, hooks, clock)
     decisions = Decisions(pipeline, recheck, None, followed.live, clock, remote=feed)
     ranking = RankingDesk(decisions, answers, clock, config.budgets_ms.by_priority(), around.new_id)
-    watch = ModelWatch(registry, light, lambda version: load_version(registry, version).tried(), around.look_s)
-    follower = Follower(ranking, feed, followed, watch, parts.counter)
+    follower = Follower(ranking, feed, followed, watch, second, parts.counter)
     return follower
 
 
@@ -124,6 +128,7 @@ async def ready(follower: Follower, following: asyncio.Task[None], config: Serve
 
 
 def run_watch(follower: Follower, stack: AsyncExitStack) -> None:
-    """Follows the registry's active version until the stack is closed."""
-    task = asyncio.create_task(follower.watch.run(), name="model watch")
-    stack.callback(task.cancel)
+    """Follows the registry's active version, with its second stage, until the stack is closed."""
+    stack.push_async_callback(follower.second.close)
+    for name, work in (("model watch", follower.watch.run()), ("second watch", follower.second.run())):
+        stack.callback(asyncio.create_task(work, name=name).cancel)

@@ -32,7 +32,6 @@ from features.population import ANY, EVERYTHING
 from features.rows import RankingRow, SessionRow, User
 from features.state import RowSet, State
 from tests.features.streams import ACTIONS, EventStream
-from training.labels import read_labels
 
 START_S = 1_700_000_000.0
 HOUR_S = 3600.0

@@ -14,6 +14,7 @@ from features import rows
 from features.errors import LogUnavailable, StoreTimeout, StoreUnavailable
 from features.events import MAX_STRING, FeedbackEvent, InteractionEvent
 from features.memory_store import MemoryStore
+from features.recent_lines import Written
 from features.store import Snapshot
 from ranker.errors import Conflict, NotFound, ServiceUnavailable
 from ranker.stages.explore import Explore
@@ -213,7 +214,7 @@ def test_rankings_go_on_when_the_log_is_full_and_events_are_refused_whole(tmp_pa
         async with service(tmp_path) as desk:
             log = desk.running.service.owners.log
 
-            def full(lines: Sequence[bytes]) -> int:
+            def full(lines: Sequence[bytes | Written]) -> int:
                 raise LogUnavailable("no space left on device")
 
             append, log.append = log.append, full  # type: ignore[method-assign]
