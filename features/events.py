@@ -222,11 +222,10 @@ def decode_event(line: bytes | str) -> Event:
 
 def encode_event(event: Event) -> bytes:
     """One line of the log, without the newline; `decode_event` gives the event back."""
+    # Its few times become text, and the encoder does the rest by itself.
     if isinstance(event, RankingEvent):
-        # Every request writes one: its few times become text, and the encoder does the rest by itself.
         return _encoder.encode(_texted(event, context=_texted_context(event.context)))
-    fields = msgspec.to_builtins(event, builtin_types=(datetime,))
-    return _encoder.encode(_with_text_times(fields))
+    return _encoder.encode(_texted(event))
 
 
 def _texted(value: T, **changes: Any) -> T:
@@ -240,16 +239,6 @@ def _texted_context(context: Context) -> Context:
     if any(entity.time is not None for entity in context.entities):
         return _texted(context, entities=[_texted(entity) for entity in context.entities])
     return _texted(context) if context.time is not None else context
-
-
-def _with_text_times(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return format_time(value)
-    if isinstance(value, dict):
-        return {key: _with_text_times(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_text_times(inner) for inner in value]
-    return value
 
 
 def _check(event: Event) -> None:

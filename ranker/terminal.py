@@ -75,14 +75,21 @@ class Steps:
         self.end(finished=kind is None)
         self._bars.stop()
 
-    def __call__(self, what: str, done: int = 0, of: int = 0) -> None:
-        """A step has come so far; `of` is 0 while the end is not known."""
+    def __call__(self, what: str, done: int = 0, of: int = 0, rate: bool = False) -> None:
+        """A step has come so far.
+
+        Args:
+            of: 0 while the end is not known.
+            rate: also show how many are done in a second.
+        """
         if what != self._what:
             self.end()
             self._what, self._started = what, self._clock()
             self._task = self._bars.add_task(what, total=None, count="")
         assert self._task is not None
         count = f"{done:,}" + (f" of {of:,}" if of else "") if done or of else ""
+        if rate and (taken_s := self._clock() - self._started) > 0.0:
+            count += f", {done / taken_s:,.0f}/s"
         self._bars.update(self._task, completed=done, total=of or None, count=count)
 
     def say(self, line: str) -> None:

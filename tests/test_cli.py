@@ -134,7 +134,10 @@ def test_training_reports_as_json(
     judged = nextaction("evaluate", "--log", trained / "log", "--models", tmp_path / "m")
     assert (judged.status, "no query to judge" in judged.err, "--since DATE" in judged.err) == (1, True, True)
     done = nextaction(*light, "--activate")
-    assert (done.json["version"], done.json["active"]) == ("2", "2")
+    assert (done.status, done.json["version"], done.json["active"], done.json["gate"]) == (5, "2", "1", "hold")
+    assert "nothing was held back" in done.json["activation"]
+    done = nextaction(*light, "--override", "a test")
+    assert (done.status, done.json["version"], done.json["active"]) == (0, "3", "3")
 
 
 def test_asking_for_a_hint_set_where_nobody_typed_is_remarked(
@@ -156,7 +159,10 @@ def test_the_first_version_is_active_and_later_ones_wait(nextaction: Nextaction,
 
 def test_activating_moves_both_pointers(nextaction: Nextaction, trained: Path) -> None:
     models = trained / "models"
-    done = nextaction("models", "activate", 2, "--models", models, "--json")
+    refused = nextaction("models", "activate", 2, "--models", models)
+    assert refused.status == 1
+    assert "no gate has judged it; `nextaction gate --candidate 2 --baseline 1" in refused.err
+    done = nextaction("models", "activate", 2, "--models", models, "--override", "a test", "--json")
     assert (done.status, done.json) == (0, {"active": "2", "previous": "1"})
     assert nextaction("models", "activate", 1, "--models", models).out == "active: 1, previous: 2\n"
 

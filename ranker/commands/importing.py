@@ -16,8 +16,10 @@ def run(args: Namespace) -> int:
 
     started_s = time.monotonic()
     with Steps() as steps:
-        report = import_log(args.format, args.source, args.to, lambda done: steps("import", done))
-    found = {"log": str(args.to), **report.to_json(), "seconds": round(time.monotonic() - started_s, 3)}
+        report = import_log(args.format, args.source, args.to, lambda done: steps("import", done, rate=True))
+    seconds = time.monotonic() - started_s
+    rate = round(report.total / seconds, 1) if seconds > 0.0 else None
+    found = {"log": str(args.to), **report.to_json(), "seconds": round(seconds, 3), "events_per_s": rate}
     if args.json:
         print_json(found)
         return 0
@@ -27,6 +29,8 @@ def run(args: Namespace) -> int:
     for kind, count in {**found["events"], "total": found["total"]}.items():
         table.add_row(plain(kind), f"{count:,}")
     stdout().print(table)
+    if rate is not None:
+        stdout().print(f"{rate:,.0f} events/s")
     for name, counts in (("skipped", found["skipped"]), ("noted", found["notes"])):
         for reason, count in counts.items():
             stdout().print(plain(f"{name}: {count:,} {reason}"))

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
+from ranker.commands.activation import who
 from ranker.commands.errors import CommandError
 from ranker.release.errors import RegistryError
 from ranker.release.registry import Registry
@@ -75,7 +76,7 @@ def _activate(registry: Registry, args: Namespace) -> int:
         raise CommandError(f"version {args.version} was trained by --protocol last-item: it is judged and never serves")
     if manifest.second is not None and manifest.second.without:
         raise CommandError(f"version {args.version} was trained by --ablate: it is judged and never serves")
-    registry.activate(args.version)
+    registry.activate(args.version, override=args.override, by=who())
     found = {"active": registry.active(), "previous": registry.previous()}
     if args.json:
         print_json(found)

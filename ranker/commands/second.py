@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from features.registry import FINGERPRINT
+from ranker.commands.activation import Settled, settle
 from ranker.commands.errors import CommandError
 from ranker.light_model import PLAIN, trees_file
 from ranker.release.registry import Manifest, Registry
@@ -32,23 +33,23 @@ def run(args: Namespace) -> int:
     registry = Registry(args.models)
     light = _over(registry, args.over, args.models)
     config = _config(args)
-    if args.activate and args.ablate:
-        raise CommandError("a version trained by --ablate is judged and never serves: leave out --activate")
+    if (args.activate or args.override is not None) and args.ablate:
+        raise CommandError(
+            "a version trained by --ablate is judged and never serves: leave out --activate and --override"
+        )
     checkpoint = args.models / CHECKPOINT
     if args.anew:
         checkpoint.unlink(missing_ok=True)
-    request = Request(
-        args.log, light, _until_s(args, light), config, args.hint, args.device, frozenset(args.ablate), checkpoint
-    )
+    until_s = _until_s(args, light)
+    request = Request(args.log, light, until_s, config, args.hint, args.device, frozenset(args.ablate), checkpoint)
     started_s = time.monotonic()
     with Steps() as steps:
         trained = train_second(request, steps, Told(steps))
         manifest = publish_second(registry, light, trained)
         checkpoint.unlink(missing_ok=True)
-    if args.activate:
-        registry.activate(manifest.version)
-    _report(args, manifest, registry.active(), trained.resumed, time.monotonic() - started_s)
-    return 0
+        settled = settle(registry, manifest.version, args, until_s, steps, first=False)
+    _report(args, manifest, settled, trained.resumed, time.monotonic() - started_s)
+    return settled.status
 
 
 class Told:
@@ -113,11 +114,13 @@ def _until_s(args: Namespace, light: Manifest) -> float | None:
     return until_s
 
 
-def _report(args: Namespace, manifest: Manifest, active: str | None, resumed: bool, seconds: float) -> None:
+def _report(args: Namespace, manifest: Manifest, settled: Settled, resumed: bool, seconds: float) -> None:
     assert manifest.second is not None, "it was published with one"
     found: dict[str, Any] = {
         "version": manifest.version,
-        "active": active,
+        "active": Registry(args.models).active(),
+        "gate": settled.verdict,
+        "activation": settled.told,
         "over": manifest.second.light,
         "schema": manifest.schema,
         "metrics": manifest.metrics,
@@ -131,8 +134,8 @@ def _report(args: Namespace, manifest: Manifest, active: str | None, resumed: bo
         print_json(found)
         return
     console, extra = stdout(), manifest.extra["second"]
-    state = "is active" if active == manifest.version else f"is not active: {active} is"
-    console.print(plain(f"version {manifest.version} in {args.models}, over light {manifest.second.light}, {state}"))
+    where = f"{args.models}, over light {manifest.second.light},"
+    console.print(plain(f"version {manifest.version} in {where} {settled.told}"))
     console.print(
         plain(f"{extra['parameters']:,} parameters, best after epoch {extra['best_epoch']} of {extra['epochs']}, "
               f"padding {extra['padding']:.1%}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from rich.table import Table
 
+from ranker.commands.activation import Settled, settle
 from ranker.commands.errors import CommandError
 from ranker.config import load_train
 from ranker.figures import unusable_lines
@@ -39,11 +40,10 @@ def _light(args: Namespace) -> int:
         if args.hint and not has_hint(trained):
             warn(f"{args.log} has no typed hints, so there is no hint set")
         manifest = publish(registry, trained, config)
-    if args.activate or registry.active() is None:
-        registry.activate(manifest.version)
+        settled = settle(registry, manifest.version, args, args.until, steps)
     unusable = [str(problem) for problem in trained.unusable]
-    _report_light(args, manifest, registry.active(), unusable, time.monotonic() - started_s)
-    return 0
+    _report_light(args, manifest, settled, unusable, time.monotonic() - started_s)
+    return settled.status
 
 
 def _check(registry: Registry) -> None:
@@ -53,10 +53,12 @@ def _check(registry: Registry) -> None:
     registry.active()
 
 
-def _report_light(args: Namespace, manifest: Manifest, active: str | None, unusable: list[str], seconds: float) -> None:
+def _report_light(args: Namespace, manifest: Manifest, settled: Settled, unusable: list[str], seconds: float) -> None:
     found = {
         "version": manifest.version,
-        "active": active,
+        "active": Registry(args.models).active(),
+        "gate": settled.verdict,
+        "activation": settled.told,
         "schema": manifest.schema,
         "metrics": manifest.metrics,
         "data": msgspec.to_builtins(manifest.data),
@@ -70,8 +72,7 @@ def _report_light(args: Namespace, manifest: Manifest, active: str | None, unusa
         print_json(found)
         return
     console = stdout()
-    state = "is active" if active == manifest.version else f"is not active: {active} is"
-    console.print(plain(f"version {manifest.version} in {args.models} {state}"))
+    console.print(plain(f"version {manifest.version} in {args.models} {settled.told}"))
     data = manifest.data
     queries = manifest.extra["queries"]
     console.print(

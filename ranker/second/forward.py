@@ -23,7 +23,7 @@ from ranker.second.folded import FoldedBlock, folded
 from ranker.second.network import SecondNet
 from ranker.second.tokens import CandidateTokens, EventTokens, RequestToken
 
-GRANULE = 8
+GRANULE = 4
 """Rows come in multiples of it."""
 
 BUFFERS = 16

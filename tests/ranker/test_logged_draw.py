@@ -16,6 +16,7 @@ from features.events import RankingEvent
 from features.known import Moment
 from features.scored import reached_draw, scored_set
 from ranker.judges import Verdicts
+from ranker.stages.explore import Explore
 from ranker.stages.safety import Safety
 from ranker.types import Ranking
 from tests.ranker.online import Desk, VectorModel, run, service
@@ -141,10 +142,11 @@ def test_nothing_reached_a_draw_before_which_a_judge_failed(tmp_path: Path) -> N
     async def work() -> None:
         async with service(tmp_path, actions=ACTIONS) as desk:
             decisions = desk.running.service.owners.decisions
-            explore = decisions.pipeline.stages[5]
-            broken = replace(explore, judges=(Broken(),))  # type: ignore[type-var]
-            stages = decisions.pipeline.stages
-            decisions.pipeline = replace(decisions.pipeline, stages=(*stages[:5], broken, *stages[6:]))
+            stages = tuple(
+                replace(stage, judges=(Broken(),)) if isinstance(stage, Explore) else stage
+                for stage in decisions.pipeline.stages
+            )
+            decisions.pipeline = replace(decisions.pipeline, stages=stages)
             assert (await desk.rank()).items == []
             (event,) = desk.rankings()
             assert event.pool == [] and len(event.withheld) == 5 and event.deleted == []

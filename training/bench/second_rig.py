@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -112,6 +110,7 @@ class Recomputing:
         self.shards: tuple[ShardKey, ...] = ()
         self.shapes = Shapes(net.sizes.window, min(DENSE_TOKENS, net.sizes.window), MICRO_BATCH)
         self._net, self._forward = net, Forward(net)
+        self._workspaces: Workspaces | None = None
 
     def load(self, shards: Mapping[str, Shard]) -> None:
         """Has its weights."""
@@ -131,10 +130,18 @@ class Recomputing:
     def run(self, members: Sequence[Member], workspace: Workspace) -> Sequence[Logits]:
         """Outcome logits of each."""
         buffers = Buffers(workspace, self._net, self.shapes)
-        return [self.logits(member.payload, buffers) for member in members]
+        return [self._logits(member.payload, buffers) for member in members]
 
-    def logits(self, ask: Ask, buffers: Buffers) -> Logits:
-        """Outcome logits of one."""
+    @torch.inference_mode()
+    def answer(self, ask: Ask) -> Logits:
+        """One request, without an engine, in buffers of its own."""
+        if self._workspaces is None:
+            nbytes = align_up(workspace_bytes(self._net.sizes, self.shapes))
+            self._workspaces = Workspaces(MemoryPool(2 * nbytes + MIB), nbytes)
+        with self._workspaces.batch() as workspace:
+            return self._logits(ask, Buffers(workspace, self._net, self.shapes))
+
+    def _logits(self, ask: Ask, buffers: Buffers) -> Logits:
         asked = Asked(ask.tokens, ask.request, ask.candidates, ask.origin_s)
         step = self.shapes.page_tokens
         for first in range(0, len(ask.tokens), step):
@@ -165,7 +172,9 @@ class Rig:
 
 
 @contextmanager
-def rig(folder: Path, sizes: Sizes, *, scheme: str = "int8", memory_mib: float = 64, weights: str = "fp32") -> Iterator[Rig]:
+def rig(
+    folder: Path, sizes: Sizes, *, scheme: str = "int8", memory_mib: float = 64, weights: str = "fp32"
+) -> Iterator[Rig]:
     """A paged model with its weights, on this thread.
 
     Args:
@@ -257,8 +266,3 @@ class Users:
         event["time_s"] = self._tokens[row]["time_s"][-1] + event["gap_s"]
         self._tokens[row] = np.concatenate([self._tokens[row], event])
         self._packed[row] = [*self._packed[row], event.tobytes()]
-
-
-def run_async(job: Any) -> Any:
-    """In a loop of its own."""
-    return asyncio.run(job)

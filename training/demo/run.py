@@ -126,7 +126,7 @@ class Demo:
         trained = train_light(self.plan.log, held_back.since_s, hint=False, config=config, progress=steps)
         registry = Registry(self.plan.models)
         manifest = publish(registry, trained, config)
-        registry.activate(manifest.version)
+        registry.activate(manifest.version, override="a demo: what was held back judges it below")
         steps.end()
         self._say(f"learned version {manifest.version} from {manifest.extra['queries']:,} useful offers")
         return manifest

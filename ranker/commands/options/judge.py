@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ranker.commands.options.last_item import add_evaluate_protocol
-from ranker.commands.options.parsing import add_command, date, reports
+from ranker.commands.options.parsing import add_command, date, overrides, reports
 
 
 def add_evaluate(commands: Any) -> None:
@@ -51,11 +51,13 @@ def add_models(commands: Any) -> None:
     for name, text, version in (
         ("list", "All versions.", None),
         ("show", "The manifest of a version; default: the active one, or else the newest.", "?"),
-        ("activate", "Make a version the one that serves.", ""),
+        ("activate", "Make a version the one that serves, if `nextaction gate` let it ship.", ""),
         ("verify", "Check the files of a version, or of all; fails and names what is wrong.", "?"),
     ):
         task = add_command(tasks, name, text)
         if version is not None:
             task.add_argument("version", metavar="VERSION", nargs=version or None)
+        if name == "activate":
+            overrides(task)
         task.add_argument("--models", type=Path, required=True, metavar="MODELS")
         reports(task)

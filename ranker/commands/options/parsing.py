@@ -21,6 +21,20 @@ def reports(command: ArgumentParser, text: str = "print the report as JSON, alon
     command.add_argument("--json", action="store_true", help=text)
 
 
+def activates(command: ArgumentParser) -> None:
+    """The options `--activate` and `--override`, of what makes versions."""
+    command.add_argument("--activate", action="store_true", help="make it the active version if the gate lets it ship")
+    overrides(command)
+
+
+def overrides(command: ArgumentParser) -> None:
+    """The option `--override`."""
+    command.add_argument(
+        "--override", metavar="REASON", help="make it the active version without a passing gate; who, when and why "
+        "are recorded",
+    )  # fmt: skip
+
+
 def date(command: ArgumentParser, name: str, text: str) -> None:
     """An option that takes a date."""
     text += "; 2020-05-24, or ISO 8601, UTC where it names no zone"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ranker.commands.options.last_item import add_train_protocol
-from ranker.commands.options.parsing import add_command, date, reports
+from ranker.commands.options.parsing import activates, add_command, date, reports
 
 PARTS = ("text", "time", "feedback")
 
@@ -29,7 +29,7 @@ def add_second(jobs: Any) -> None:
         "--ablate", action="append", choices=PARTS, default=[], metavar="PART",
         help="leave out text, time or feedback, to see what it is worth; such a version is judged and never serves",
     )  # fmt: skip
-    second.add_argument("--activate", action="store_true", help="make it the active version")
+    activates(second)
     second.add_argument("--anew", action="store_true", help="do not take up a run that was ended")
     second.add_argument("--config", type=Path, metavar="FILE", help="as configs/second.yaml")
     add_train_protocol(second)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ranker.commands.options.parsing import add_command, date, reports, share
+from ranker.commands.options.parsing import activates, add_command, date, reports, share
 from ranker.commands.options.second import add_second
 
 
@@ -15,8 +15,9 @@ def add_train(commands: Any) -> None:
         title="jobs", metavar="JOB", dest="job", required=True
     )
     text = (
-        "Learn a version of the light ranker. The first version becomes active; later ones are activated by "
-        "`nextaction models activate`, after `nextaction evaluate` has judged them, or by --activate."
+        "Learn a version of the light ranker. The first version becomes active unless a gate on what --until held "
+        "back stops it; later ones by `nextaction models activate` after `nextaction gate` has let them ship, or by "
+        "--activate, which asks the gate at once (exit status 4 stop, 5 hold)."
     )
     light = add_command(jobs, "light", text)
     light.add_argument("--log", type=Path, required=True, metavar="LOGDIR")
@@ -28,7 +29,7 @@ def add_train(commands: Any) -> None:
         help="also learn a set with what users typed as the text; this is what happens where the log has it",
     )  # fmt: skip
     hint.add_argument("--no-hint", action="store_false", dest="hint", help="do not")
-    light.add_argument("--activate", action="store_true", help="make it the active version")
+    activates(light)
     light.add_argument("--config", type=Path, metavar="FILE", help="as configs/train.yaml")
     reports(light)
     add_second(jobs)

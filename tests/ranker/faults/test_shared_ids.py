@@ -75,19 +75,32 @@ def two(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield slow, quick
 
 
+async def claimed(server: EmbeddedServer, before: set[bytes]) -> None:
+    """Returns once some process has claimed an id that nobody had claimed before."""
+    with redis.Redis(unix_socket_path=str(server.socket_path), protocol=2) as raw:
+        while set(raw.keys("shared:*")) <= before:
+            await asyncio.sleep(0.01)
+
+
+def claims(server: EmbeddedServer) -> set[bytes]:
+    with redis.Redis(unix_socket_path=str(server.socket_path), protocol=2) as raw:
+        return set(raw.keys("shared:*"))
+
+
 def items(reply: httpx.Response) -> list[str]:
     assert reply.status_code == 200, reply.text
     return [item["action"] for item in reply.json()["items"]]
 
 
 def test_who_asks_the_other_process_waits_for_the_one_that_is_running_and_gets_its_answer(
-    two: tuple[Member, Member],
+    two: tuple[Member, Member], server: EmbeddedServer
 ) -> None:
     slow, quick = two
 
     async def work() -> None:
+        before = claims(server)
         first = asyncio.create_task(slow.rank(id="one"))
-        await asyncio.sleep(SLOW_S / 3)
+        await claimed(server, before)
         started = time.monotonic()
         second = await quick.rank(id="one")
         assert time.monotonic() - started > SLOW_S / 4, "it waited"
@@ -98,12 +111,13 @@ def test_who_asks_the_other_process_waits_for_the_one_that_is_running_and_gets_i
     run(work())
 
 
-def test_another_body_is_a_conflict_while_it_runs_and_after(two: tuple[Member, Member]) -> None:
+def test_another_body_is_a_conflict_while_it_runs_and_after(two: tuple[Member, Member], server: EmbeddedServer) -> None:
     slow, quick = two
 
     async def work() -> None:
+        before = claims(server)
         first = asyncio.create_task(slow.rank(id="two"))
-        await asyncio.sleep(SLOW_S / 3)
+        await claimed(server, before)
         for wait_s in (0.0, SLOW_S):
             await asyncio.sleep(wait_s)
             for one in two:
@@ -149,8 +163,9 @@ def test_when_its_process_is_killed_the_other_answers_within_the_budget_and_says
         third.url = json.loads(third.child.stdout.readline())["url"]
 
         async def work() -> None:
+            before = claims(server)
             lost = asyncio.create_task(third.rank(id="five", budget_ms=600))
-            await asyncio.sleep(0.15)
+            await claimed(server, before)
             third.child.kill()
             with pytest.raises(httpx.HTTPError):
                 await lost

@@ -1,0 +1,1 @@
+"""A log played again against a version, beside what was logged."""
