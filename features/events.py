@@ -125,6 +125,24 @@ class RankedItem(msgspec.Struct, frozen=True, kw_only=True):
     propensity: float | None = None
 
 
+class AuditedText(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the text scorer made of a candidate: whether it let it pass, and whether people were then shown it."""
+
+    action: Name
+    target: Target | None = None
+    text: Text
+    score: float
+    passed: bool = True
+    served: bool = False
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """Texts that were drawn for people to judge, and the probability that each of them had of being here."""
+
+    probability: Annotated[float, msgspec.Meta(gt=0, le=1)]
+    items: list[AuditedText] = []
+
+
 class RankingEvent(_Base, frozen=True, tag="ranking", kw_only=True):
     """One decision: the list offered, and all that is needed to judge it later.
 
@@ -136,6 +154,7 @@ class RankingEvent(_Base, frozen=True, tag="ranking", kw_only=True):
     at their positions they give the scored set (`features.scored`), in whose company the vectors were made.
     `deleted` has rows of the pool removed after the draw: propensities are over the others. The greedy order
     is by score; `greedy` has it as rows of the pool, on explore traffic where scores are equal.
+    `audit` is there where the ranking's texts were drawn for people to judge, and only there.
     """
 
     user: Id
@@ -151,6 +170,7 @@ class RankingEvent(_Base, frozen=True, tag="ranking", kw_only=True):
     traffic: str = "live"
     versions: dict[str, str] = {}
     degraded: list[str] = []
+    audit: Audit | msgspec.UnsetType = msgspec.UNSET
 
 
 class FeedbackEvent(_Base, frozen=True, tag="feedback", kw_only=True):

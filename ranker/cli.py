@@ -21,6 +21,7 @@ from ranker.commands.options.labels import add_labels
 from ranker.commands.options.logs import add_importing, add_rebuild, add_validate
 from ranker.commands.options.plan import add_plan
 from ranker.commands.options.release import add_gate, add_replay
+from ranker.commands.options.safety import add_audit, add_calibrate_safety
 from ranker.commands.options.service import add_demo, add_profile, add_serve
 from ranker.commands.options.train import add_train
 
@@ -35,6 +36,8 @@ COMMANDS = (
     add_evaluate,
     add_gate,
     add_replay,
+    add_calibrate_safety,
+    add_audit,
     add_models,
     add_plan,
     add_profile,

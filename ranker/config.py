@@ -45,6 +45,16 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {"premium": self.premium, "normal": self.normal}
 
 
+class ServeAudit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which rankings have the texts that the scorer checked logged, for people to judge.
+
+    Args:
+        probability: of each ranking; 0: none.
+    """
+
+    probability: Share = 0.0
+
+
 class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`configs/serve.yaml`."""
 
@@ -68,6 +78,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: Workers = 1
     threads: Threads = 1
     freeze_gc: bool = True
+    audit: ServeAudit = ServeAudit()
     second: ServeSecond = ServeSecond()
 
     def __post_init__(self) -> None:

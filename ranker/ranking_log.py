@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterable
 from itertools import compress
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from features.events import RankedItem, RankingEvent, from_seconds
+from features.events import Audit, RankedItem, RankingEvent, from_seconds
 from ranker.types import Item, Pool, Ranking
 
 
@@ -32,12 +34,21 @@ def ranking_event(ranking: Ranking) -> RankingEvent:
         traffic=ranking.traffic,
         versions=ranking.versions,
         degraded=list(map(str, ranking.degraded)),
+        audit=msgspec.UNSET if ranking.audit is None else _audit(ranking.audit, ranking.items),
     )
 
 
 def for_state(event: RankingEvent) -> RankingEvent:
     """The part of a ranking that state depends on: what else the log keeps is large."""
-    return msgspec.structs.replace(event, pool=None, withheld=[], deleted=[], greedy=[], features=None, versions={})
+    large: dict[str, Any] = {"pool": None, "withheld": [], "deleted": [], "greedy": [], "features": None}
+    return msgspec.structs.replace(event, **large, versions={}, audit=msgspec.UNSET)
+
+
+def _audit(audit: Audit, items: Iterable[Item]) -> Audit:
+    """Says of each text whether it is in the answer."""
+    served = {(item.action, item.target) for item in items}
+    texts = (msgspec.structs.replace(text, served=(text.action, text.target) in served) for text in audit.items)
+    return Audit(probability=audit.probability, items=list(texts))
 
 
 def _item(item: Item) -> RankedItem:

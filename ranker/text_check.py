@@ -52,7 +52,11 @@ class TextCheck:
     _known: dict[str, float] = field(default_factory=dict, repr=False)
 
     def unsafe(self, texts: Sequence[str], too_late: Callable[[], bool]) -> list[bool]:
-        """Whether each text is withheld.
+        """Whether each text is withheld. Raises as `scores` does."""
+        return [score >= self.scorer.threshold for score in self.scores(texts, too_late)]
+
+    def scores(self, texts: Sequence[str], too_late: Callable[[], bool]) -> list[float]:
+        """The score of each text.
 
         Args:
             too_late: asked before each batch of texts; what was scored until then is remembered.
@@ -70,7 +74,7 @@ class TextCheck:
             fresh = dict(zip(batch, self._scored(batch), strict=True))
             scores.update(fresh)
             self._remember(fresh)
-        return [scores[text] >= self.scorer.threshold for text in texts]
+        return [scores[text] for text in texts]
 
     def _scored(self, texts: list[str]) -> list[float]:
         scores = np.asarray(self.scorer.scores(texts), np.float64)

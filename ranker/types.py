@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from features.catalogue import ActionSpec
-from features.events import MAX_CANDIDATES, Context, Entity, Id, Name, Target
+from features.events import MAX_CANDIDATES, Audit, Context, Entity, Id, Name, Target
 from features.known import Known
 from ranker.degraded import Degraded
 
@@ -148,6 +148,7 @@ class Ranking:
         pool: as it was right after light; set by ranker/scored_pool.py. Explore says what of it it drew from.
         explain: whether the caller wants to know why.
         notes: reasons that hold for every item.
+        audit: what was drawn for people to judge; set by safety.
     """
 
     request: RankRequest
@@ -170,6 +171,7 @@ class Ranking:
     explain: bool = False
     pool: Pool | None = None
     notes: tuple[str, ...] = ()
+    audit: Audit | None = None
 
     def but(self, **changes: Any) -> Ranking:
         """The same with some fields changed: dataclasses.replace costs ten times as much, and every stage does it."""

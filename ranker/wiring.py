@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from features.catalogue_log import LiveCatalogue
 from features.population import PopulationView
+from ranker.audit import audit_lot
 from ranker.clock import Clock
 from ranker.compiled import CompiledCatalogue
 from ranker.config import ServeConfig
@@ -95,7 +96,7 @@ def pipelines(parts: Parts) -> tuple[Pipeline, Pipeline]:
             ScoredPool(parts.light, (safety, freshness)),
             Second(parts.second),
             Explore((safety, freshness, exclusions), parts.secret, exploration),
-            Safety(safety),
+            Safety(safety, audit_lot(parts.secret, config.audit.probability)),
             Freshness(freshness),
             TopActions(exploration),
         ),

@@ -22,6 +22,7 @@ from features.outcomes import WINDOWS
 from features.rows import SessionRow, User
 from features.state import RowSet, State
 from training.identity import identity
+from training.replay_checkpoint import Checkpoint
 
 LOOKAHEAD_EVENTS = 4096
 """How far behind the log's end a ranking's features may have been and still be met exactly."""
@@ -48,6 +49,7 @@ class Replay:
         progress: called with the number of events taken in, every thousand.
         windows: within which feedback counts.
         follow: told of each event with its offset, as it changes what is known.
+        start: a state to go on from, which becomes the replay's own; None starts with the log.
     """
 
     def __init__(
@@ -58,19 +60,31 @@ class Replay:
         progress: Callable[[int], None] | None = None,
         windows: OutcomeWindows = WINDOWS,
         follow: Callable[[int, Event], object] = lambda *_: None,
+        start: Checkpoint | None = None,
     ) -> None:
-        self.state = State(windows=windows)
-        self.rowset = RowSet()
+        self.state = State(windows=windows) if start is None else start.state
+        self.rowset = RowSet() if start is None else start.rowset
         self.problems = Problems()
         self.counts: Counter[str] = Counter()
         self._logdir, self._until_s, self._own_actions = logdir, until_s, own_actions
         self._progress = progress or (lambda _: None)
         self.follow = follow
         self._due: list[tuple[int, int, RankingEvent | InteractionEvent]] = []
-        self._met: set[bytes] = set()
+        self._met: set[bytes] = set() if start is None else start.met
+        self._start = 0 if start is None else start.head.offset
+        self._stop: tuple[int, Callable[[], object]] | None = None
+        self._met_ahead: deque[tuple[int, bytes]] = deque()
+
+    def stop_at(self, offset: int, call: Callable[[], object]) -> None:
+        """Calls once when everything before `offset` is in and nothing after, where iteration gets so far."""
+        self._stop = (offset, call)
+
+    def met_before(self, offset: int) -> set[bytes]:
+        """Identities of decisions below an offset, at most LOOKAHEAD_EVENTS behind what was read."""
+        return self._met - {name for at, name in self._met_ahead if at >= offset}
 
     def __iter__(self) -> Iterator[Decision]:
-        events = read_log(self._logdir, problems=self.problems)
+        events = read_log(self._logdir, self._start, problems=self.problems)
         ahead: deque[tuple[int, Event]] = deque()
         while True:
             for offset, event in islice(events, LOOKAHEAD_EVENTS - len(ahead)):
@@ -84,20 +98,27 @@ class Replay:
     def _schedule(self, offset: int, event: Event) -> None:
         if not self._counts_in(event):
             return
-        if isinstance(event, RankingEvent) and event.traffic in COUNTED_TRAFFIC and self._is_new(event):
+        if isinstance(event, RankingEvent) and event.traffic in COUNTED_TRAFFIC and self._is_new(offset, event):
             at = offset if event.seen_offset is None else min(event.seen_offset, offset)
             heapq.heappush(self._due, (at, offset, event))
-        elif self._own_actions and isinstance(event, InteractionEvent) and event.action and self._is_new(event):
+        elif self._own_actions and isinstance(event, InteractionEvent) and event.action and self._is_new(offset, event):
             heapq.heappush(self._due, (offset, offset, event))
 
-    def _is_new(self, event: Event) -> bool:
+    def _is_new(self, offset: int, event: Event) -> bool:
         """Whether no such event came before: one that was logged twice is one decision."""
         name = identity(event)
         new = name not in self._met
-        self._met.add(name)
+        if new:
+            self._met.add(name)
+            self._met_ahead.append((offset, name))
+            while self._met_ahead[0][0] < offset - LOOKAHEAD_EVENTS:
+                self._met_ahead.popleft()
         return new
 
     def _step(self, offset: int, event: Event) -> Iterator[Decision]:
+        if self._stop is not None and self._stop[0] <= offset:
+            call, self._stop = self._stop[1], None
+            call()
         while self._due and self._due[0][0] <= offset:
             at, own, decision = heapq.heappop(self._due)
             self.counts["met_late"] += at < offset and own != offset

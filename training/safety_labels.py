@@ -29,6 +29,11 @@ class _Row(msgspec.Struct, frozen=True):
     unsafe: bool
 
 
+class _JudgedRow(msgspec.Struct, frozen=True):
+    text: str
+    unsafe: bool | None
+
+
 @dataclass(frozen=True)
 class Labels:
     """Distinct texts and whether each is unsafe.
@@ -46,10 +51,13 @@ class Labels:
     conflicts: int
 
 
-def read_labels(path: Path) -> Labels:
+def read_labels(path: Path, least: int = LEAST_PER_CLASS) -> Labels:
     """Reads a labelled file; an empty line is skipped.
 
     A repeated text is kept once: otherwise the same text would be learned from and judged.
+
+    Args:
+        least: rows that each class must have.
 
     Raises:
         LabelError: naming file, line and field; or a class has too few rows.
@@ -71,8 +79,31 @@ def read_labels(path: Path) -> Labels:
     except OSError as error:
         raise LabelError(f"{path}: cannot be read: {error.strerror}") from error
     labels = Labels(tuple(found), np.array(list(found.values()), np.bool_), repeated, len(conflicts))
-    _check_classes(labels.unsafe, path)
+    _check_classes(labels.unsafe, path, least)
     return labels
+
+
+def read_judged(path: Path) -> dict[str, bool]:
+    """What people said of texts, true for unsafe; one labelled both ways is unsafe, null is not judged yet.
+
+    Raises:
+        LabelError: naming file, line and field; or nothing has been judged.
+    """
+    found: dict[str, bool] = {}
+    try:
+        content = path.read_bytes().removeprefix(BOM_UTF8)
+    except OSError as error:
+        raise LabelError(f"{path}: cannot be read: {error.strerror}") from error
+    for number, line in enumerate(content.split(b"\n"), 1):
+        try:
+            row = msgspec.json.decode(line, type=_JudgedRow) if line.strip() else None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise LabelError(f"{path}:{number}: {error}") from error
+        if row is not None and row.unsafe is not None:
+            found[row.text] = found.get(row.text, False) or row.unsafe
+    if not found:
+        raise LabelError(f"{path}: no text has been judged: every `unsafe` is null")
+    return found
 
 
 def split_labels(unsafe: Bools, shares: tuple[float, float, float], seed: int) -> tuple[Rows, Rows, Rows]:
@@ -105,8 +136,8 @@ def _parse(line: bytes, where: str) -> _Row:
     return row
 
 
-def _check_classes(unsafe: Bools, path: Path) -> None:
+def _check_classes(unsafe: Bools, path: Path, least: int) -> None:
     bad = int(unsafe.sum())
     for name, count in (("unsafe: true", bad), ("unsafe: false", len(unsafe) - bad)):
-        if count < LEAST_PER_CLASS:
-            raise LabelError(f"{path}: {count} texts have `{name}`; both classes need at least {LEAST_PER_CLASS}")
+        if count < least:
+            raise LabelError(f"{path}: {count} texts have `{name}`; both classes need at least {least}")

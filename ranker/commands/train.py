@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from rich.table import Table
 
+from features.events import format_time, from_seconds
 from ranker.commands.activation import Settled, settle
 from ranker.commands.errors import CommandError
 from ranker.config import load_train
@@ -87,7 +88,7 @@ def _report_light(args: Namespace, manifest: Manifest, settled: Settled, unusabl
 
 
 def _safety(args: Namespace) -> int:
-    from training.safety import MODEL_FILE, SafetySettings, train_safety
+    from training.safety import SafetySettings, train_safety
 
     with Steps() as steps:
         steps("safety")
@@ -97,7 +98,7 @@ def _safety(args: Namespace) -> int:
             f"{trained.report.note}; not put into {args.models}: "
             "label more, take a larger --alpha, or install it all the same with --allow-infeasible"
         )
-    path = None if args.models is None else _keep(trained, args.models, MODEL_FILE)
+    path = None if args.models is None else _keep(trained, args.models, args.labelled)
     report = trained.report
     if args.json:
         print_json({**msgspec.to_builtins(report), "file": None if path is None else str(path)})
@@ -106,13 +107,11 @@ def _safety(args: Namespace) -> int:
     return 0
 
 
-def _keep(trained: TrainedSafety, models: Path, name: str) -> Path:
-    from ranker.release.durable import exclusive, replace_atomically
+def _keep(trained: TrainedSafety, models: Path, labelled: Path) -> Path:
+    from training.safety_cases import sha256_of
+    from training.safety_record import install_trained
 
-    models.mkdir(parents=True, exist_ok=True)
-    with exclusive(models / ".lock"):
-        replace_atomically(models / name, trained.model)
-    return models / name
+    return install_trained(models, trained.scorer, format_time(from_seconds(time.time())), sha256_of(labelled))
 
 
 def _show_safety(report: SafetyReport, path: Path | None) -> None:

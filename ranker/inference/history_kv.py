@@ -97,10 +97,8 @@ class HistoryKv:
         found = len(layout.full) - layout.fresh
         self._read_pages(0, layout.full[:found])
         if layout.source is not None:
-            tails, first = self._store.tails, found * self._page_tokens
-            for keys, values, layer in self._layers(first, first + layout.source_tokens):
-                keys.copy_(tails.keys(layout.source, layer)[: layout.source_tokens])
-                values.copy_(tails.values(layout.source, layer)[: layout.source_tokens])
+            first = found * self._page_tokens
+            self._store.tails.read_layers(layout.source, *self._entries(first, first + layout.source_tokens))
         self._store.prepare(self._history)
 
     def _write_page(self, end: int) -> None:
@@ -114,14 +112,16 @@ class HistoryKv:
     def _write_tail(self, first: int, end: int) -> None:
         page, at = self._history.layout.tail, first % self._page_tokens
         assert page is not None, "entries after the last full page have no tail"
-        for keys, values, layer in self._layers(first, end):
-            self._store.tails.write(page, layer, at, keys, values)
+        self._store.tails.write_layers(page, at, *self._entries(first, end))
 
     def _read_pages(self, first: int, pages: tuple[int, ...]) -> None:
         if not pages:
             return
-        for keys, values, layer in self._layers(first, first + len(pages) * self._page_tokens):
-            self._store.full.read(pages, layer, self._paged(keys), self._paged(values))
+        self._store.full.read_layers(pages, *self._entries(first, first + len(pages) * self._page_tokens))
+
+    def _entries(self, first: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        keys, values = self._buffers
+        return keys[:, first:end], values[:, first:end]
 
     def _layers(self, first: int, end: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, int]]:
         keys, values = self._buffers

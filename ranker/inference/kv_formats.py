@@ -92,6 +92,24 @@ class KvCodec:
             else:
                 out.copy_(block[f"{name}_codes"])
 
+    def decode_layers(self, block: Tensors, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """`decode` of a block with the layers of each page side by side.
+
+        Args:
+            keys, values: float32 `[layers, pages · tokens, channels]`, each layer contiguous.
+        """
+        (tokens, channels), group, layers = self.spec.entries, self.spec.group, self.spec.layers
+        for name, out in (("key", keys), ("value", values)):
+            paged = out.view(layers, -1, tokens, channels).transpose(0, 1)
+            codes = self._unpack(block[f"{name}_codes"]) if self.spec.quantised else block[f"{name}_codes"]
+            paged.copy_(codes.view(paged.shape))
+            if self.spec.quantised:
+                parts = (tokens // group, group, channels) if name == "key" else (tokens, channels // group, group)
+                scale, least = (block[f"{name}_{part}"] for part in ("scale", "least"))
+                shape, axis = (*paged.shape[:2], *scale.shape[1:]), self._axis(name) + 1
+                grouped = paged.view(*paged.shape[:2], *parts)
+                grouped.mul_(scale.view(shape).unsqueeze(axis)).add_(least.view(shape).unsqueeze(axis))
+
     def _quantise(self, name: str, entries: torch.Tensor, block: Tensors) -> None:
         import torch
 

@@ -93,7 +93,8 @@ class LossWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TrainSecond(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How it learns; see configs/second.yaml."""
 
-    epochs: Annotated[int, Meta(ge=1, le=1000)] = 6
+    pretrain: Annotated[int, Meta(ge=0, le=1000)] = 10
+    epochs: Annotated[int, Meta(ge=1, le=1000)] = 4
     patience: Annotated[int, Meta(ge=1, le=1000)] = 2
     held_out: Annotated[float, Meta(gt=0, le=0.5)] = 0.1
     batch_tokens: Whole = 4096

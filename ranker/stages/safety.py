@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from features.events import MAX_STRING, AuditedText
+from ranker.audit import AuditLot
 from ranker.clock import Clock
 from ranker.compiled import CompiledCatalogue, Rows
 from ranker.conditions import NO_CONDITION
@@ -20,6 +23,8 @@ from ranker.traits import CLASS, TEXT_CHECK
 from ranker.types import Ranking
 
 LAG = "catalogue_lag"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -105,29 +110,63 @@ class SafetyJudge:
 
     def _unsafe(self, ranking: Ranking, rows: Rows, wanted: list[int]) -> list[bool]:
         """Verdicts of the scorer. Raises TimeoutError when there is something to score and no time."""
+        targets = ranking.candidates.targets
+        texts = [self._text(ranking, rows[row], targets[row]) for row in wanted]
+        return self._checker().unsafe(texts, lambda: self.clock.monotonic_ms() >= ranking.deadline_ms)
+
+    def checked(self, ranking: Ranking) -> list[AuditedText]:
+        """What the scorer let pass of those still in the order, and what it withheld; not texts too long to log."""
+        if self.scorer is None:
+            return []
+        candidates = ranking.candidates
+        pairs = [(candidates.actions[row], candidates.targets[row], True) for row in ranking.order]
+        pairs += [
+            (drop.action, drop.target, False)
+            for drop in ranking.drops
+            if (drop.stage, drop.reason) == (self.name, "text")
+        ]
+        rows = self.catalogue.rows([action for action, _, _ in pairs])
+        wanted = np.flatnonzero(self.catalogue.column("needs_text_check", rows)).tolist()
+        texts = {row: self._text(ranking, rows[row], pairs[row][1]) for row in wanted}
+        texts = {row: text for row, text in texts.items() if len(text) <= MAX_STRING}
+        scores = self._checker().scores(list(texts.values()), lambda: False)
+        return [
+            AuditedText(action=pairs[row][0], target=pairs[row][1], text=text, score=score, passed=pairs[row][2])
+            for (row, text), score in zip(texts.items(), scores, strict=True)
+        ]
+
+    def _checker(self) -> TextCheck:
         assert self.scorer is not None
         if self._check is None or self._check.scorer is not self.scorer:
             self._check = TextCheck(self.scorer)
-        entities = ranking.entities
-        targets = ranking.candidates.targets
-        titles = [self.catalogue.spec(rows[row]).title for row in wanted]
-        about = [targets[row] for row in wanted]
-        texts = [
-            rendered(title, target, entities.get(target or "")) for title, target in zip(titles, about, strict=True)
-        ]
-        return self._check.unsafe(texts, lambda: self.clock.monotonic_ms() >= ranking.deadline_ms)
+        return self._check
+
+    def _text(self, ranking: Ranking, row: int, target: str | None) -> str:
+        return rendered(self.catalogue.spec(row).title, target, ranking.entities.get(target or ""))
 
 
 @dataclass(frozen=True)
 class Safety:
-    """Asks the judge again after the draw, and deletes what it refuses now."""
+    """Asks the judge again after the draw, and deletes what it refuses now.
+
+    Args:
+        audit: draws rankings whose texts are logged for people to judge; None: none are.
+    """
 
     judge: SafetyJudge
+    audit: AuditLot | None = None
     name: str = "safety"
 
     async def run(self, ranking: Ranking) -> Ranking:
         """The ranking without what has become unsafe."""
-        return apply_after_draw(self.judge, ranking)
+        ranking = apply_after_draw(self.judge, ranking)
+        if self.audit is None or not self.audit.draws(ranking):
+            return ranking
+        try:
+            return ranking.but(audit=self.audit.among(self.judge.checked(ranking), ranking.request_id))
+        except Exception as error:  # an audit never costs anybody an answer
+            _log.error("the texts of request %r are missing from the audit", ranking.request_id, exc_info=error)
+            return ranking
 
     def recover(self, ranking: Ranking, _error: Exception) -> Ranking:
         """Nothing was checked, so nothing is offered."""

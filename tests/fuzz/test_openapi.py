@@ -1,7 +1,4 @@
-"""The running service against requests that schemathesis makes from its OpenAPI document.
-
-Needs the extra `fuzz` (`pip install -e '.[test,fuzz]'`); without it these are skipped.
-"""
+"""The running service against requests that schemathesis makes from its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -9,14 +6,9 @@ import json
 import signal
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
-
 from tests.command_line import process
-
-pytestmark = pytest.mark.skipif(find_spec("schemathesis") is None, reason="the extra `fuzz` is not installed")
 
 ACTIONS = "summarize: {entity_types: [image], title: 'Sum {target}', needs_text_check: true}\nshare: {}\n"
 NOT_MEANT = "positive_data_acceptance,negative_data_rejection"
@@ -35,7 +27,7 @@ def test_every_answer_is_one_that_the_document_describes_and_the_log_stays_whole
             "--exclude-path",
             "/v1/rank/batch",
             "--max-examples",
-            "60",
+            "40",
             "--seed",
             "1",
             "--workers",

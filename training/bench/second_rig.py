@@ -108,9 +108,14 @@ class Recomputing:
     def __init__(self, net: SecondNet, key: str = "recomputing@1") -> None:
         self.key = key
         self.shards: tuple[ShardKey, ...] = ()
-        self.shapes = Shapes(net.sizes.window, min(DENSE_TOKENS, net.sizes.window), MICRO_BATCH)
+        self.shapes = self.shapes_of(net.sizes)
         self._net, self._forward = net, Forward(net)
         self._workspaces: Workspaces | None = None
+
+    @staticmethod
+    def shapes_of(sizes: Sizes) -> Shapes:
+        """What is computed at once."""
+        return Shapes(sizes.window, min(DENSE_TOKENS, sizes.window), MICRO_BATCH)
 
     def load(self, shards: Mapping[str, Shard]) -> None:
         """Has its weights."""

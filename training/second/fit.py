@@ -53,6 +53,7 @@ class State:
 
     Args:
         epoch, batch: the place of the next batch.
+        phase_step: batches since histories alone were done with, or since the beginning.
         best: figure of the best epoch so far, and `stale` epochs since.
         history: figures by epoch.
     """
@@ -60,6 +61,7 @@ class State:
     epoch: int = 0
     batch: int = 0
     step: int = 0
+    phase_step: int = 0
     best: float = -1.0
     best_epoch: int = -1
     stale: int = 0
@@ -75,6 +77,9 @@ class Fit:
         self.state = State()
         settings = run.settings
         self.parts = parts_of(run.windows, run.split_s, max(1, settings.batch_tokens // (2 * (settings.negatives + 1))))
+        self.histories = [
+            Part(number, (), True) for number, window in enumerate(run.windows) if window.next_action.any()
+        ]
         self.waste = Waste(0, 0)
         self.strength = 1.0
         self.best: dict[str, Tensor] = {}
@@ -83,10 +88,14 @@ class Fit:
         self._batches: list[list[Part]] = []
         self._plan()
 
+    @property
+    def alone(self) -> bool:
+        """Whether histories are still learned from without questions: which action comes next."""
+        return self.state.epoch < self.run.settings.pretrain
+
     def _plan(self) -> None:
-        self._batches, self.waste = plan_batches(
-            self.run.windows, self.parts, self.run.settings, self.state.epoch
-        )  # fmt: skip
+        parts = self.histories if self.alone else self.parts
+        self._batches, self.waste = plan_batches(self.run.windows, parts, self.run.settings, self.state.epoch)
 
     def take_up(
         self, state: State, net: dict[str, Tensor], best: dict[str, Tensor], average: dict[str, Tensor],
@@ -125,7 +134,8 @@ class Fit:
                 loss, tokens = self._step(self._batches[self.state.batch])
                 self.state.batch += 1
                 self.state.step += 1
-                tell(recent.report(loss, tokens, self.state, self.batches, settings.epochs))
+                self.state.phase_step += 1
+                tell(recent.report(loss, tokens, self.state, self.batches, self.epochs))
                 if clock() - kept_s >= settings.checkpoint_s:
                     keep()
                     kept_s = clock()
@@ -135,22 +145,34 @@ class Fit:
         self.net.load_state_dict(self.best)
         self.strength = temper(self.net, self.run)
 
+    @property
+    def epochs(self) -> int:
+        """At most, those on histories alone among them."""
+        return self.run.settings.pretrain + self.run.settings.epochs
+
     def _end_epoch(self) -> None:
-        state, settings = self.state, self.run.settings
-        own = self._weights()
-        if settings.average:
+        state = self.state
+        if self.alone:
+            state.phase_step = 0 if state.epoch + 1 == self.run.settings.pretrain else state.phase_step
+        else:
+            self._compare()
+        state.epoch, state.batch = state.epoch + 1, 0
+        state.done = state.epoch >= self.epochs or state.stale >= self.run.settings.patience
+        self._plan()
+
+    def _compare(self) -> None:
+        """Judges the epoch on the held-out questions, and keeps its weights where they are the best so far."""
+        state, own = self.state, self._weights()
+        if self.run.settings.average:
             self.net.load_state_dict(self.average)
         figures = judge(self.net, self.run)
         state.history.append(figures)
         if figures["score"] > state.best:
-            state.best, state.best_epoch, state.stale = figures["score"], state.epoch, 0
+            state.best, state.best_epoch, state.stale = figures["score"], len(state.history) - 1, 0
             self.best = self._weights()
         else:
             state.stale += 1
         self.net.load_state_dict(own)
-        state.epoch, state.batch = state.epoch + 1, 0
-        state.done = state.epoch >= settings.epochs or state.stale >= settings.patience
-        self._plan()
 
     def _weights(self) -> dict[str, Tensor]:
         """A copy of the net's tensors."""
@@ -166,11 +188,11 @@ class Fit:
     def _rate(self) -> float:
         """Rises linearly, then falls as a cosine to a twentieth."""
         settings = self.run.settings
-        whole = max(settings.epochs * self.batches, 1)
+        whole = max((settings.pretrain if self.alone else settings.epochs) * self.batches, 1)
         warm = max(int(settings.warmup * whole), 1)
-        if self.state.step < warm:
-            return settings.rate * (self.state.step + 1) / warm
-        along = min((self.state.step - warm) / max(whole - warm, 1), 1.0)
+        if self.state.phase_step < warm:
+            return settings.rate * (self.state.phase_step + 1) / warm
+        along = min((self.state.phase_step - warm) / max(whole - warm, 1), 1.0)
         return settings.rate * (0.05 + 0.95 * 0.5 * (1.0 + math.cos(math.pi * along)))
 
     def _step(self, batch: list[Part]) -> tuple[float, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ranker.commands.options.bench_import import add_bench_import
 from ranker.commands.options.bench_learning import add_learning
 from ranker.commands.options.parsing import add_command, count, reports
 
@@ -37,4 +38,5 @@ def add_bench(commands: Any) -> None:
     features.add_argument("--rows", type=count, default=51, help="read at once (default 51)")
     features.add_argument("--rounds", type=count, default=9, help="of each way, in turns (default 9)")
     reports(features)
+    add_bench_import(benches)
     add_learning(benches)

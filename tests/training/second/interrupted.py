@@ -14,7 +14,9 @@ from ranker.release.registry import Registry
 from tests.training.second.test_train_second import TINY
 from training.second.job import Request, TrainedSecond, train_second
 
-EAGER = msgspec.structs.replace(TINY, training=msgspec.structs.replace(TINY.training, checkpoint_s=1e-6, epochs=2))
+EAGER = msgspec.structs.replace(
+    TINY, training=msgspec.structs.replace(TINY.training, checkpoint_s=1e-6, pretrain=1, epochs=2)
+)
 
 
 def packed(trained: TrainedSecond) -> bytes:

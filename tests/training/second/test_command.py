@@ -17,7 +17,7 @@ from training.publish import publish
 
 CONFIG = """
 sizes: {small: {dim: 32, layers: 2, heads: 2, feed_forward: 64, window: 16, terms: 4}}
-training: {epochs: 2, batch_tokens: 1024, folds: 2, rate: 0.005, threads: 1, min_count: 1}
+training: {pretrain: 1, epochs: 2, batch_tokens: 1024, folds: 2, rate: 0.005, threads: 1, min_count: 1}
 """
 
 
@@ -50,7 +50,7 @@ def test_a_second_stage_is_trained_published_and_judged(nextaction: Nextaction, 
     assert done.json["second"]["worth"]["accept"] == 1.0
     assert done.json["resumed"] is False
     assert "second_held_out_mrr" in done.json["metrics"]
-    assert "epoch 2 of at most 2: loss" in done.err
+    assert "epoch 3 of at most 3: loss" in done.err
     assert not (folder / "models" / ".second-training").exists()
     judged = nextaction("evaluate", "--log", folder / "log", "--models", folder / "models", "--json")
     assert judged.status == 0, judged.err

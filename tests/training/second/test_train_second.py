@@ -27,7 +27,7 @@ LIGHT = TrainConfig(
 )  # fmt: skip
 TINY = SecondConfig(
     sizes=SizeTable(small=Sizes(dim=32, layers=2, heads=2, feed_forward=64, window=16, terms=4)),
-    training=TrainSecond(epochs=4, batch_tokens=1024, folds=2, rate=0.005, threads=1, min_count=1),
+    training=TrainSecond(pretrain=2, epochs=4, batch_tokens=1024, folds=2, rate=0.005, threads=1, min_count=1),
 )
 
 
@@ -100,7 +100,7 @@ def test_a_version_holds_both_stages(made: Made) -> None:
 
 @pytest.mark.parametrize("part", ["text", "time", "feedback"])
 def test_a_part_that_is_left_out_is_left_out_when_judged_too(made: Made, part: str) -> None:
-    config = SecondConfig(sizes=TINY.sizes, training=TrainSecond(epochs=1, folds=2, threads=1, min_count=1))
+    config = SecondConfig(sizes=TINY.sizes, training=TrainSecond(pretrain=0, epochs=1, folds=2, threads=1, min_count=1))
     trained = train_second(Request(made.logdir, made.light, made.until_s, config, without=frozenset([part])))
     assert trained.entry.without == [part]
     assert judged(made, trained).queries == 90
