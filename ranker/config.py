@@ -150,6 +150,21 @@ class PositionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clip: Annotated[float, Meta(ge=1, le=1000)] = 10.0
 
 
+class IncrementalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Going on from a version (`nextaction train light --from`).
+
+    Args:
+        rounds: new trees, fitted to what the trees before get wrong on the new queries.
+        max_rounds: of all trees: the latest of the parent's make room, for later ones correct those before.
+        text_rate, text_epochs: of the text model, from the parent's weights on.
+    """
+
+    rounds: Annotated[int, Meta(ge=1, le=100_000)] = 10
+    max_rounds: Annotated[int, Meta(ge=2, le=100_000)] = 60
+    text_rate: Positive = 0.1
+    text_epochs: Annotated[int, Meta(ge=1, le=1000)] = 2
+
+
 class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`configs/train.yaml`: a section for each part of the light stage's training."""
 
@@ -159,6 +174,7 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sample: SampleSettings = SampleSettings()
     text: TextSettings = TextSettings()
     trees: TreesSettings = TreesSettings()
+    incremental: IncrementalSettings = IncrementalSettings()
 
 
 def config_dir() -> Path:

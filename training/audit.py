@@ -16,10 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+import numpy as np
 from scipy.stats import beta
 
 from features.events import COUNTED_TRAFFIC, Audit, AuditedText, ForgetEvent, RankingEvent
 from features.log import Problems, read_log
+
+USUAL_MISSES, WORSE_MISSES = 0.003, (0.004, 0.005, 0.0075, 0.01, 0.02)
+ALARM_AT = 20.0
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ class AuditReport(msgspec.Struct, frozen=True):
         missed: share of unsafe texts that it let pass (false negatives), of all that it checked.
         withheld: share of safe texts that it withheld (false positives).
         labelled, unlabelled: texts of the sample.
+        alarm: evidence that more than USUAL_MISSES of unsafe texts pass, at its highest; at ALARM_AT it is one.
     """
 
     served: Estimate
@@ -97,6 +102,7 @@ class AuditReport(msgspec.Struct, frozen=True):
     withheld: Estimate
     labelled: int
     unlabelled: int
+    alarm: float
 
 
 def read_sample(logdir: Path, since_s: float = -math.inf) -> Sample:
@@ -106,15 +112,17 @@ def read_sample(logdir: Path, since_s: float = -math.inf) -> Sample:
         LogError: there is no log, or it cannot be read.
     """
     sample = Sample()
-    by_user: dict[str, list[Audit]] = defaultdict(list)
-    seen: set[str] = set()
+    audits: dict[str, Audit] = {}
+    by_user: dict[str, list[str]] = defaultdict(list)
     for _, event in read_log(logdir, problems=sample.problems):
         if isinstance(event, ForgetEvent):
-            sample.forgotten += len(by_user.pop(event.user, ()))
+            for ranking in by_user.pop(event.user, ()):
+                del audits[ranking]
+                sample.forgotten += 1
         elif isinstance(event, RankingEvent) and event.traffic in COUNTED_TRAFFIC and event.time_s >= since_s:
-            _take(event, sample, by_user, seen)
-    for number, audit in enumerate(audit for audits in by_user.values() for audit in audits):
-        sample.audited += 1
+            _take(event, sample, audits, by_user)
+    sample.audited = len(audits)
+    for number, audit in enumerate(audits.values()):
         sample.probabilities[audit.probability] += len(audit.items)
         sample.drawn += [Drawn(number, text, 1.0 / audit.probability) for text in audit.items]
     return sample
@@ -137,7 +145,26 @@ def judge_sample(sample: Iterable[Drawn], labels: Mapping[str, bool], confidence
         withheld=_estimate([(each, not each.text.passed) for each, unsafe in known if not unsafe], confidence),
         labelled=len(known),
         unlabelled=len(everything) - len(known),
+        alarm=miss_evidence(_in_order(known)),
     )
+
+
+def miss_evidence(missed: Iterable[bool]) -> float:
+    """The average of SPRT likelihood ratios of USUAL_MISSES against each of WORSE_MISSES, at its highest so far.
+
+    By Ville's inequality it reaches ALARM_AT with probability of at most 1/20 while no more than usual pass,
+    however often one looks. methods.md, "Safety".
+
+    Args:
+        missed: of unsafe texts, in the order of the log, whether each passed.
+    """
+    worse = np.array(WORSE_MISSES)
+    steps = {True: np.log(worse / USUAL_MISSES), False: np.log1p(-worse) - np.log1p(-USUAL_MISSES)}
+    ratios, highest = np.zeros(len(worse)), 0.0
+    for miss in missed:
+        ratios = ratios + steps[miss]
+        highest = max(highest, float(np.logaddexp.reduce(ratios)) - math.log(len(worse)))
+    return math.exp(min(highest, 700.0))
 
 
 def share_interval(share: float, effective: float, confidence: float) -> tuple[float, float]:
@@ -148,15 +175,24 @@ def share_interval(share: float, effective: float, confidence: float) -> tuple[f
     return low, high
 
 
-def _take(event: RankingEvent, sample: Sample, by_user: dict[str, list[Audit]], seen: set[str]) -> None:
+def _take(event: RankingEvent, sample: Sample, audits: dict[str, Audit], by_user: dict[str, list[str]]) -> None:
     sample.rankings += 1
     if not isinstance(event.audit, Audit) or not event.audit.items:
         return
-    if event.id in seen:
+    if event.id in audits:
         sample.repeated += 1
         return
-    seen.add(event.id)
-    by_user[event.user].append(event.audit)
+    audits[event.id] = event.audit
+    by_user[event.user].append(event.id)
+
+
+def _in_order(known: Iterable[tuple[Drawn, bool]]) -> list[bool]:
+    """Whether unsafe texts passed, each text once: shown again it is no other case."""
+    first: dict[str, bool] = {}
+    for each, unsafe in known:
+        if unsafe:
+            first.setdefault(each.text.text, each.text.passed)
+    return list(first.values())
 
 
 def _estimate(cases: list[tuple[Drawn, bool]], confidence: float) -> Estimate:

@@ -6,7 +6,7 @@ Text columns are left open: they are filled with scores from models that did not
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from features.definitions.text import TextScore, text_columns
-from features.events import Event, ForgetEvent, RankingEvent
+from features.events import Event, RankingEvent
 from features.label_config import LabelSettings, OutcomeWindows
-from features.log import Problems, read_log
+from features.log import Problems
 from features.outcomes import WINDOWS
 from features.registry import COLUMNS, vectors
 from features.text_terms import SituationTerms, situation_terms
@@ -27,9 +27,11 @@ from training.labels import LABELS, Labels, read_labels
 from training.position import ShuffledSlots
 from training.queries import Query, build_query, fold_of, sample_rows, shown_rows
 from training.replay import Decision, Replay
+from training.resume import Resumed, Span
 
 TEXT_COLUMNS = [COLUMNS.index(column) for column in TextScore.columns]
 PRIOR_COLUMN = COLUMNS.index("prior_log")
+WHOLE = Span()
 HAS_TEXT_COLUMN = COLUMNS.index("match_has_text")
 
 
@@ -68,6 +70,11 @@ class VectorRows:
     sampled: list[NDArray[np.int64]] = field(default_factory=list)
     term_rows: list[int] = field(default_factory=list)
 
+    def keep_last(self, count: int) -> None:
+        """Drops the first queries, so that at most `count` are left."""
+        for column in (self.features, self.grades, self.positions, self.candidates, self.sampled, self.term_rows):
+            del column[: max(0, len(column) - count)]
+
 
 @dataclass
 class Examples:
@@ -76,6 +83,9 @@ class Examples:
     Args:
         problems: lines that could not be used.
         slots: what the log's lists say about positions.
+        newest_s: time of the latest event, learned from or not.
+        start: offset of the first line read; 0, unless a checkpoint had what was before.
+        rankings: those met that could be learned from by their time.
     """
 
     labels: Labels
@@ -89,6 +99,9 @@ class Examples:
     slots: ShuffledSlots = field(default_factory=ShuffledSlots)
     first_s: float = 0.0
     last_s: float = 0.0
+    newest_s: float = 0.0
+    start: int = 0
+    rankings: int = 0
 
 
 class Watch:
@@ -113,41 +126,50 @@ def gather_examples(
     label_settings: LabelSettings = LABELS,
     windows: OutcomeWindows = WINDOWS,
     watch: Watch | None = None,
+    span: Span = WHOLE,
 ) -> Examples:
     """Replays the log up to `until_s` and collects its examples.
 
     Args:
         label_settings, windows: what outcomes count as, and are worth.
         watch: sees the same replay.
+        span: which queries are learned from, and where the replay begins.
 
     Raises:
         LogError: there is no such log.
+        CheckpointRefused: the span's checkpoint cannot be gone on from.
     """
-    labels = read_labels(_before(logdir, until_s), label_settings, windows)
+    resumed = Resumed.open(logdir, span, until_s, windows)
+    labels = read_labels(resumed.events(), label_settings, windows)
+    labels.counts.update(resumed.carried)
     examples = Examples(labels, choose_negatives(config, labels))
     total = labels.counts["own_actions"] if labels.learn_from_own_actions else labels.counts["useful_rankings"]
     watch = watch or Watch()
     watch.begin(labels)
-    replay = Replay(logdir, until_s, labels.learn_from_own_actions, progress, windows, watch.follow)
+    replay = Replay(logdir, until_s, labels.learn_from_own_actions, progress, windows, watch.follow, resumed.begin)
+    resumed.watch(replay, windows, labels.counts)
     examples.problems = replay.problems
     met = 0
     for decision in replay:
+        if not resumed.learns(decision.event.time_s):
+            examples.skipped["before_since"] += 1
+            continue
+        examples.rankings += isinstance(decision.event, RankingEvent)
         _note_slots(examples, decision)
         query = build_query(decision, labels, replay.state.catalogue)
         if isinstance(query, str):
             examples.skipped[query] += 1
             continue
         met += 1
-        if _add(examples, query, config, met > total - config.max_queries, with_hint):
+        recent = span.since_s is not None or met > total - config.max_queries
+        if _add(examples, query, config, recent, with_hint):
             watch.met(query, examples)
+    if span.since_s is not None:
+        for rows in (examples.vectors, examples.hint_vectors):
+            rows.keep_last(config.max_queries)
+    examples.newest_s, examples.start = resumed.newest_s, resumed.start
+    resumed.save()
     return examples
-
-
-def _before(logdir: Path, until_s: float | None) -> Iterator[tuple[int, Event]]:
-    """Events before `until_s`, and whoever asked to be forgotten, whenever that was."""
-    for offset, event in read_log(logdir):
-        if until_s is None or event.time_s < until_s or isinstance(event, ForgetEvent):
-            yield offset, event
 
 
 def _note_slots(examples: Examples, decision: Decision) -> None:

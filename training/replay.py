@@ -80,7 +80,7 @@ class Replay:
         self._stop = (offset, call)
 
     def met_before(self, offset: int) -> set[bytes]:
-        """Identities of decisions below an offset, at most LOOKAHEAD_EVENTS behind what was read."""
+        """Identities of decisions below an offset that is not yet in."""
         return self._met - {name for at, name in self._met_ahead if at >= offset}
 
     def __iter__(self) -> Iterator[Decision]:
@@ -111,14 +111,14 @@ class Replay:
         if new:
             self._met.add(name)
             self._met_ahead.append((offset, name))
-            while self._met_ahead[0][0] < offset - LOOKAHEAD_EVENTS:
-                self._met_ahead.popleft()
         return new
 
     def _step(self, offset: int, event: Event) -> Iterator[Decision]:
         if self._stop is not None and self._stop[0] <= offset:
             call, self._stop = self._stop[1], None
             call()
+        while self._met_ahead and self._met_ahead[0][0] < offset:
+            self._met_ahead.popleft()
         while self._due and self._due[0][0] <= offset:
             at, own, decision = heapq.heappop(self._due)
             self.counts["met_late"] += at < offset and own != offset

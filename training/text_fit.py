@@ -30,8 +30,12 @@ def fit_text(
     labels: Sequence[str],
     config: TextSettings,
     on_epoch: Callable[[int], None] | None = None,
+    start: TextModel | None = None,
 ) -> TextModel:
     """The model for examples [rows] and the action that was useful in each.
+
+    Args:
+        start: its weights are where learning begins, and all that it knows stays known.
 
     Raises:
         ValueError: no examples.
@@ -39,12 +43,19 @@ def fit_text(
     if not labels:
         raise ValueError("no examples to learn the text model from")
     actions = _classes(labels, config.max_actions)
+    if start is not None:
+        room = max(0, config.max_actions - len(start.actions))
+        actions = sorted([*start.actions, *_new(actions, start.actions)[:room]])
     column = {action: index for index, action in enumerate(actions)}
     kept = np.array([label in column for label in labels])
     rows, targets = rows[kept], np.array([column[label] for label in labels if label in column])
     counts = np.bincount(rows.indices, minlength=BUCKETS)
     buckets = np.flatnonzero(counts >= config.min_examples).astype(np.uint32)
+    if start is not None:
+        buckets = np.union1d(buckets, start.buckets).astype(np.uint32)
     fit = _Adagrad(_only(rows, buckets), targets, len(actions), config)
+    if start is not None:
+        fit.begin(start, np.searchsorted(buckets, start.buckets), np.array([column[name] for name in start.actions]))
     for epoch in range(config.epochs):
         fit.epoch()
         if on_epoch is not None:
@@ -64,6 +75,11 @@ def _classes(labels: Sequence[str], limit: int) -> list[str]:
     names, counts = np.unique(np.array(labels, dtype=object), return_counts=True)
     common = np.lexsort((names, -counts))[:limit]
     return sorted(str(names[index]) for index in common)
+
+
+def _new(actions: Sequence[str], known: Sequence[str]) -> list[str]:
+    held = frozenset(known)
+    return [action for action in actions if action not in held]
 
 
 def _only(rows: sparse.csr_matrix, buckets: NDArray[np.uint32]) -> sparse.csr_matrix:
@@ -88,6 +104,12 @@ class _Adagrad:
         self._random = np.random.default_rng(config.seed)
         self._step = 0
         self._steps = config.epochs * -(-len(targets) // config.batch)
+
+    def begin(self, start: TextModel, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
+        """Takes over weights; an action that is new is as likely as the least likely one was."""
+        self.weights[np.ix_(rows, columns)] = start.weights
+        self.bias[:] = start.bias.min()
+        self.bias[columns] = start.bias
 
     def epoch(self) -> None:
         order = self._random.permutation(len(self._targets))

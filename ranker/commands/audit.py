@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from argparse import Namespace
 from collections.abc import Iterator
@@ -73,7 +74,10 @@ def _counts(sample: Sample) -> dict[str, Any]:
 
 
 def _lines(sample: Sample, labels: dict[str, bool], *, all_texts: bool) -> Iterator[bytes]:
-    """A line for each distinct text, the unlikeliest to be safe first; with labels only those that have one."""
+    """A line for each distinct text, with labels only of those that have one.
+
+    The order is one of chance, the same for the same texts: whoever labels only the first has a fair part.
+    """
     found: dict[str, dict[str, Any]] = {}
     for each in sample.drawn:
         text = each.text
@@ -82,7 +86,7 @@ def _lines(sample: Sample, labels: dict[str, bool], *, all_texts: bool) -> Itera
             kept = found.setdefault(text.text, {**line, "drawn": 0, "weight": 0.0})
             kept["drawn"] += 1
             kept["weight"] += each.weight
-    for line in sorted(found.values(), key=lambda line: (-line["score"], line["text"])):
+    for line in sorted(found.values(), key=lambda line: hashlib.sha256(line["text"].encode()).digest()):
         yield msgspec.json.encode(line) + b"\n"
 
 
@@ -96,6 +100,8 @@ def _write(path: Path, lines: list[bytes]) -> None:
 
 
 def _show(report: dict[str, Any]) -> None:
+    from training.audit import ALARM_AT
+
     console = stdout()
     console.print(
         plain(
@@ -105,7 +111,10 @@ def _show(report: dict[str, Any]) -> None:
     )
     if report["estimates"] is not None:
         console.print(_table(report["estimates"], report["confidence"]))
-        console.print(plain(f"{report['estimates']['unlabelled']:,} texts of the sample have no label"))
+        found = report["estimates"]
+        told = "ALARM: more unsafe texts pass than usual" if found["alarm"] >= ALARM_AT else "no alarm"
+        console.print(plain(f"{told}: evidence {found['alarm']:.3g}, an alarm from {ALARM_AT:g} on"))
+        console.print(plain(f"{found['unlabelled']:,} texts of the sample have no label"))
     if report["unusable_lines"]:
         for line in unusable_lines(report["unusable_lines"], report["unusable_examples"]):
             console.print(line)
@@ -114,7 +123,7 @@ def _show(report: dict[str, Any]) -> None:
 
 
 def _table(estimates: dict[str, Any], confidence: float) -> Table:
-    table = Table("", "share", f"{confidence:.4g} interval", "in the sample", "in the log")
+    table = Table("", "share", f"{100 * confidence:.4g} % interval", "in the sample", "in the log")
     for key, name in SHARES.items():
         of = estimates[key]
         if of["share"] is None:

@@ -14,12 +14,14 @@ from rich.table import Table
 from features.events import format_time, from_seconds
 from ranker.commands.activation import Settled, settle
 from ranker.commands.errors import CommandError
+from ranker.commands.options.incremental import LAST
 from ranker.config import load_train
 from ranker.figures import unusable_lines
 from ranker.release.registry import Manifest, Registry
 from ranker.terminal import Steps, plain, print_json, stdout, warn
 
 if TYPE_CHECKING:
+    from training.parent import Parent
     from training.safety import SafetyReport, TrainedSafety
 
 
@@ -31,13 +33,17 @@ def run(args: Namespace) -> int:
 def _light(args: Namespace) -> int:
     from training.light import train_light
     from training.publish import has_hint, publish
+    from training.resume import Span
 
     registry = Registry(args.models)
     _check(registry)
     config = load_train(args.config)
+    parent = _parent(registry, args)
+    span = Span(None if args.since == LAST else args.since, args.checkpoint)
     started_s = time.monotonic()
     with Steps() as steps:
-        trained = train_light(args.log, args.until, hint=args.hint is not False, config=config, progress=steps)
+        hint = args.hint is not False
+        trained = train_light(args.log, args.until, hint, config, steps, span, parent)
         if args.hint and not has_hint(trained):
             warn(f"{args.log} has no typed hints, so there is no hint set")
         manifest = publish(registry, trained, config)
@@ -52,6 +58,18 @@ def _check(registry: Registry) -> None:
     if registry.folder.exists() and not registry.folder.is_dir():
         raise CommandError(f"{registry.folder} is not a folder")
     registry.active()
+
+
+def _parent(registry: Registry, args: Namespace) -> Parent | None:
+    """The version to go on from, if any: `--since last` on an empty registry learns anew."""
+    from training.parent import Parent, latest_light
+
+    if args.parent is None and args.since != LAST:
+        return None
+    if args.parent is None and latest_light(registry) is None:
+        warn(f"{args.models} has no version yet: learning from all of {args.log}")
+        return None
+    return Parent.load(registry, args.parent or "latest")
 
 
 def _report_light(args: Namespace, manifest: Manifest, settled: Settled, unusable: list[str], seconds: float) -> None:
@@ -79,6 +97,10 @@ def _report_light(args: Namespace, manifest: Manifest, settled: Settled, unusabl
     console.print(
         plain(f"learned from {data.since} to before {data.until}: {data.events:,} events, {queries:,} queries")
     )
+    lineage = manifest.extra.get("lineage", {})
+    if lineage.get("parent") is not None:
+        told = f"goes on from version {lineage['parent']} since {lineage['since']}, generation {lineage['generation']}"
+        console.print(plain(told))
     for name, value in manifest.metrics.items():
         console.print(plain(f"{name}: {value:.4f}"))
     if unusable:

@@ -158,8 +158,7 @@ class Registry:
             by: who asks, for the record.
 
         Raises:
-            VersionMissing: there is no such version.
-            VersionCorrupt: it does not verify.
+            VersionMissing, VersionCorrupt: there is no such version, or it does not verify.
             NotGated: no gate passes it, and there is no override.
         """
         if problems := self.verify(version):
@@ -212,11 +211,10 @@ class Registry:
         return self._pointer("previous")
 
     def rollback(self) -> str:
-        """Activates the previous version, and says which that was.
+        """Activates the previous version, and says which that was; `activate` says what it raises.
 
         Raises:
             VersionMissing: there is no previous version.
-            VersionCorrupt: it does not verify.
         """
         version = self.previous()
         if version is None:

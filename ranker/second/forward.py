@@ -9,6 +9,7 @@ in the batch or on what was cached.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from ranker.second.tokens import CandidateTokens, EventTokens, RequestToken
 GRANULE = 4
 """Rows come in multiples of it."""
 
-BUFFERS = 16
+BUFFERS = 3
 """At most; each may lose an alignment."""
 
 EPSILON = 1e-6
@@ -80,33 +81,50 @@ class Asked:
 
 def workspace_bytes(sizes: Sizes, shapes: Shapes) -> int:
     """What `Buffers` ask for, at most."""
-    rows, columns = shapes.rows, shapes.columns
-    floats = rows * (9 * sizes.dim + 3 * sizes.dim + sizes.feed_forward + 1)
-    floats += rows * sizes.heads * (2 * shapes.page_tokens + 4) + 2 * sizes.layers * columns * sizes.dim
-    return align_up(4 * floats) + BUFFERS * 2 * ALIGNMENT
+    rows, layers = (sum(_sizes_of(parts)) for parts in (_row_parts(sizes, shapes), _cast_parts(sizes, shapes)))
+    history = 2 * sizes.layers * shapes.columns * sizes.dim
+    return align_up(4 * (rows + layers + history)) + BUFFERS * 2 * ALIGNMENT
 
 
 class Buffers:
-    """Named parts of a batch's workspace, one set for all of its members in turn."""
+    """Named parts of a batch's workspace, one set for all of its members in turn.
+
+    Few large views of the workspace are cut here: asking for each costs more than a layer's product.
+    """
 
     def __init__(self, workspace: Workspace, net: SecondNet, shapes: Shapes) -> None:
-        sizes, rows = net.sizes, shapes.rows
-        kind = net.role.dtype
+        sizes = net.sizes
         self.shapes = shapes
-        self.keys = workspace.tensor("history keys", (sizes.layers, shapes.columns, sizes.dim))
-        self.values = workspace.tensor("history values", (sizes.layers, shapes.columns, sizes.dim))
-        self.inner = workspace.tensor("inner", (rows, sizes.dim))
-        self.normal = workspace.tensor("normalised", (rows, sizes.dim))
-        self.size = workspace.tensor("norm", (rows, 1))
-        self.cast = workspace.tensor("cast", (rows, sizes.dim), kind)
-        self.joined = workspace.tensor("projected", (rows, 3 * sizes.dim))
-        self.half = workspace.tensor("projected in half", (rows, 3 * sizes.dim), kind) if _half(kind) else self.joined
-        self.read = workspace.tensor("read", (rows, sizes.dim))
-        self.own = workspace.tensor("own", (rows, sizes.dim))
-        self.grown = workspace.tensor("grown", (rows, sizes.feed_forward), kind)
-        self.out = workspace.tensor("out", (rows, sizes.dim), kind)
-        self.near = workspace.tensor("scores in the page", (sizes.heads * rows * shapes.page_tokens,))
-        self.shares = workspace.tensor("shares", (sizes.heads * rows * (shapes.page_tokens + 2),))
+        history = workspace.tensor("histories", (2, sizes.layers, shapes.columns, sizes.dim))
+        self.keys, self.values = history.unbind(0)
+        rows = _cut(workspace, "rows", _row_parts(sizes, shapes), torch.float32)
+        self.inner, self.normal, self.size, self.joined, self.read, self.own, self.near, self.shares = rows
+        cast = _cut(workspace, "cast rows", _cast_parts(sizes, shapes), net.role.dtype)
+        self.cast, self.grown, self.out = cast[:3]
+        self.half = cast[3] if _half(net.role.dtype) else self.joined
+
+
+def _row_parts(sizes: Sizes, shapes: Shapes) -> list[tuple[int, ...]]:
+    rows, dim = shapes.rows, sizes.dim
+    near = sizes.heads * rows * shapes.page_tokens
+    shared = near + 2 * sizes.heads * rows
+    return [(rows, dim), (rows, dim), (rows, 1), (rows, 3 * dim), (rows, dim), (rows, dim), (near,), (shared,)]
+
+
+def _cast_parts(sizes: Sizes, shapes: Shapes) -> list[tuple[int, ...]]:
+    rows, dim = shapes.rows, sizes.dim
+    return [(rows, dim), (rows, sizes.feed_forward), (rows, dim), (rows, 3 * dim)]
+
+
+def _sizes_of(parts: list[tuple[int, ...]]) -> list[int]:
+    """Elements of each, aligned in any format."""
+    return [align_up(prod(part)) for part in parts]
+
+
+def _cut(workspace: Workspace, name: str, parts: list[tuple[int, ...]], kind: torch.dtype) -> list[Tensor]:
+    elements = _sizes_of(parts)
+    runs = workspace.tensor(name, (sum(elements),), kind).split(elements)
+    return [run[: prod(part)].view(part) for run, part in zip(runs, parts, strict=True)]
 
 
 @dataclass(frozen=True)

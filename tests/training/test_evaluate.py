@@ -147,7 +147,8 @@ def test_slices_have_their_own_figures_and_say_when_they_are_thin(tmp_path: Path
         ]
     write_log(tmp_path, events)
     slices = judge(tmp_path, 100.0).to_json()["slices"]
-    assert set(slices) == {"surface=chat", "surface=mail", "domain=bank", "user=known", "traffic=live"}
+    own = {"useful action=common", "useful action=rare"}
+    assert set(slices) - own == {"surface=chat", "surface=mail", "domain=bank", "user=known", "traffic=live"}
     assert [slices[name]["queries"] for name in ("surface=chat", "surface=mail", "domain=bank")] == [25, 5, 30]
     assert [slices[name]["thin"] for name in ("surface=chat", "surface=mail")] == [True, True]
     assert not slices["domain=bank"]["thin"]
@@ -216,7 +217,7 @@ def test_the_report_is_plain_json_without_numpy_or_nan(tmp_path: Path) -> None:
     assert plain(report)
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     assert report["queries"] == judged.queries > 5
-    assert {"region", "user", "surface", "locale", "trigger", "traffic"} == {
+    assert {"region", "user", "surface", "locale", "trigger", "traffic", "useful action"} == {
         name.partition("=")[0] for name in report["slices"]
     }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,7 @@ class Times:
     @property
     def recomputed(self) -> list[float]:
         """Of the faster way, by its median."""
-        faster = min((self.blocks, self.network), key=lambda times: spread(times).median)
-        return faster
+        return min((self.blocks, self.network), key=lambda times: spread(times).median)
 
 
 def cost(length: int, rounds: int, folder: Path, scheme: str = "int8") -> dict[str, Any]:
@@ -68,9 +68,9 @@ def cost(length: int, rounds: int, folder: Path, scheme: str = "int8") -> dict[s
             before, ask = (_ask(number, tokens[:end], candidates) for end in (here - 1, here))
             found.answer(before)
             peak = matmul_peak()
-            cached = _timed(lambda ask=ask: found.answer(ask))
-            blocks = _timed(lambda ask=ask: again.answer(ask))
-            network = _timed(lambda ask=ask: _by_network(net, ask))
+            cached = _timed(partial(found.answer, ask))
+            blocks = _timed(partial(again.answer, ask))
+            network = _timed(partial(_by_network, net, ask))
             if not number:  # first calls are slow
                 continue
             times.cached.append(cached)
@@ -107,7 +107,7 @@ def by_candidates(length: int, counts: Sequence[int], rounds: int, folder: Path)
                 last = tokens.copy()
                 last["action"][-1] = 1 + count % 999
                 ask = _ask(number, last, random_candidates(count, draw))
-                took = _timed(lambda ask=ask: served.answer(ask))
+                took = _timed(partial(served.answer, ask))
                 if number:
                     found[count].append(took)
     return [{"passed_on": count, "cpu_ms": spread(times)} for count, times in found.items()]

@@ -1,39 +1,29 @@
 """How many requests a second the second stage answers in time, with pages and batches and with neither.
 
-An open loop in the process of the engine: one thread computes, the event loop has the other core. A rate is sustained
-when 99 of 100 requests are answered within 100 ms of when they were due; what was turned away was not answered.
+The clock is processor time: the scheduler decides, the model computes, and a batch lasts as long as its thread worked.
+So a busy machine does not blur the figures, and the event loop, which has the other core, is not in them. Arrivals are
+an open loop; a rate is sustained when 99 of 100 requests are answered within 100 ms of when they were due, and what was
+turned away was not answered.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from ranker.inference.engine import Engine
-from ranker.inference.engine_errors import EngineError, Rejected
+from ranker.inference.memory_errors import PagesBusy
+from ranker.inference.model import Hold, Member
+from ranker.inference.request import Request
+from ranker.inference.scheduler import Scheduler
 from ranker.inference.scheduler_config import SchedulerConfig
-from ranker.second.config import Sizes
-from ranker.second.device import GROUP
-from ranker.second.forward import workspace_bytes
-from ranker.second.paged import Ask, kv_spec
+from ranker.second.paged import Ask
 from training.bench.figures import percentile, ratio, spread
-from training.bench.second_rig import (
-    MIB,
-    PAGE_TOKENS,
-    Recomputing,
-    Users,
-    bare_engine,
-    engine_of,
-    random_net,
-    rig,
-    small,
-)
+from training.bench.second_rig import MIB, MOST_BATCH, Recomputing, Rig, Users, random_net, rig, small
 
 DEADLINE_MS, SHARE = 100.0, 0.99
 HEADROOM = 64
@@ -48,164 +38,201 @@ class Load:
     """How long each figure takes.
 
     Args:
-        seconds: of each try of a rate.
+        requests: of each try of a rate.
         steps: of the bisection.
         users: whose histories are asked about.
+        alone: requests whose times stand for all of those that recompute.
     """
 
     rounds: int = 3
-    seconds: float = 4.0
+    requests: int = 300
     steps: int = 6
     users: int = 32
+    alone: int = 20
+
+
+class Server(Protocol):
+    """One way to serve."""
+
+    config: SchedulerConfig
+
+    def cost(self) -> tuple[Ask | None, int]:
+        """The next request, and its tokens."""
+        ...
+
+    def run(self, asks: Sequence[Ask | None]) -> tuple[float, list[bool]]:
+        """CPU milliseconds of a batch, and who was answered: the others wait for pages."""
+        ...
+
+
+class WithPages:
+    """Pages and batches on.
+
+    Args:
+        odds: of who asks next.
+    """
+
+    config = SchedulerConfig(max_batch_requests=MOST_BATCH)
+
+    def __init__(self, found: Rig, users: Users, odds: Any) -> None:
+        self._found, self._users, self._odds = found, users, odds
+        self._draw = np.random.default_rng(7)
+        self.busy = 0
+
+    def cost(self) -> tuple[Ask | None, int]:
+        """Somebody asks after one more event."""
+        ask = self._users.ask(int(self._draw.choice(len(self._users), p=self._odds)))
+        return ask, self._found.paged.cost(ask)
+
+    def run(self, asks: Sequence[Ask | None]) -> tuple[float, list[bool]]:
+        """As the engine's thread does."""
+        paged, started_s = self._found.paged, time.thread_time()
+        holds: list[Hold | None] = []
+        for ask in asks:
+            assert ask is not None, "made by cost"
+            try:
+                holds.append(paged.hold(ask))
+            except PagesBusy:
+                holds.append(None)
+                self.busy += 1
+        members = [Member(ask, hold) for ask, hold in zip(asks, holds, strict=True) if hold is not None]
+        try:
+            with self._found.workspaces.batch() as workspace:
+                paged.run(members, workspace)
+        finally:
+            for member in reversed(members):
+                member.hold.release()
+        return (time.thread_time() - started_s) * 1e3, [hold is not None for hold in holds]
+
+
+class WithNeither:
+    """Every request alone, encoding its whole history: its time is one of those measured, by chance."""
+
+    config = SchedulerConfig(max_batch_requests=1, max_wait_ms=0.0)
+
+    def __init__(self, model: Recomputing, users: Users, count: int) -> None:
+        self._draw = np.random.default_rng(7)
+        self._tokens, self.times_ms = 0, []
+        for number in range(count + 1):
+            ask = users.ask(number % len(users))
+            self._tokens = model.cost(ask)
+            started_s = time.thread_time()
+            model.answer(ask)
+            if number:  # the first call is slow
+                self.times_ms.append((time.thread_time() - started_s) * 1e3)
+
+    times_ms: list[float]
+
+    def cost(self) -> tuple[Ask | None, int]:
+        """Its tokens are all of the window."""
+        return None, self._tokens
+
+    def run(self, asks: Sequence[Ask | None]) -> tuple[float, list[bool]]:
+        """One at a time."""
+        return float(self._draw.choice(self.times_ms, len(asks)).sum()), [True] * len(asks)
 
 
 @dataclass
-class Side:
-    """One way to serve, with users of its own so that both see the same."""
+class _Turn:
+    """One open loop, of processor time."""
 
-    engine: Engine
-    key: str
-    users: Users
-    draw: np.random.Generator
-    odds: Any = None
-    failed: dict[str, int] = field(default_factory=dict)
+    server: Server
+    rate: float
+    count: int
+    seed: int
+    asks: dict[str, tuple[Ask | None, float]] = field(default_factory=dict)
+    took_ms: list[float] = field(default_factory=list)
 
-    def row(self) -> int:
-        """Who asks next."""
-        return int(self.draw.choice(len(self.users), p=self.odds))
+    def holds(self) -> bool:
+        """Whether so many requests a second are answered in time."""
+        due = np.cumsum(np.random.default_rng(self.seed).exponential(1e3 / self.rate, self.count)).tolist()
+        queue = Scheduler(self.server.config)
+        now, number = 0.0, 0
+        while number < len(due) or queue.queued:
+            while number < len(due) and due[number] <= now:
+                self._offer(queue, due[number], now, number)
+                number += 1
+            batch = queue.poll(now)
+            self.asks = {} if not queue.queued and batch is None else self.asks
+            if batch is None:
+                wake = queue.wake_at(now)
+                upcoming = due[number] if number < len(due) else np.inf
+                now = max(now, min(upcoming, wake if wake is not None else np.inf))
+                if not np.isfinite(now):
+                    break
+                continue
+            asked = [self.asks.pop(request.request_id) for request in batch.requests]
+            took, answered = self.server.run([ask for ask, _ in asked])
+            while number < len(due) and due[number] <= now + took:
+                self._offer(queue, due[number], due[number], number)
+                number += 1
+            now, started = now + took, now
+            queue.done(batch, started, now)
+            for request, (ask, due_ms), done in zip(batch.requests, asked, answered, strict=True):
+                if done:
+                    self.took_ms.append(now - due_ms)
+                elif not queue.offer(request, now):
+                    self.asks[request.request_id] = ask, due_ms
+        self.took_ms += [np.inf] * (self.count - len(self.took_ms))
+        return percentile(self.took_ms, SHARE) <= DEADLINE_MS
 
-    def ask(self) -> Ask:
-        """What is asked next."""
-        return self.users.ask(self.row())
+    def _offer(self, queue: Scheduler, due_ms: float, now: float, number: int) -> None:
+        ask, tokens = self.server.cost()
+        request = Request(f"r{number}", "second@1", tokens, due_ms, due_ms + DEADLINE_MS)
+        if not queue.offer(request, now):
+            self.asks[request.request_id] = ask, due_ms
 
 
-def throughput(length: int, load: Load, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Requests a second with pages and batches on, and off, in turns; all users' pages fit."""
-    memory_mib = _pages_mib(length, load.users * 1.5)
-    return asyncio.run(_compared(length, load, folder, tell, memory_mib, skewed=False))
+def sustained(server: Server, load: Load, seed: int) -> float:
+    """The highest rate of a bisection that is sustained; 0 where not even the lowest is."""
+    took, _ = server.run([server.cost()[0] for _ in range(4 if server.config.max_batch_requests > 1 else 1)])
+    per_request = took / (4 if server.config.max_batch_requests > 1 else 1)
+    low, high = 0.0, 1.25e3 / per_request
+    for step in range(load.steps):
+        rate = (low + high) / 2 if step else 0.8 * high
+        if _Turn(server, rate, load.requests, seed * 100 + step).holds():
+            low = rate
+        else:
+            high = rate
+    return low
 
 
-def capped(length: int, load: Load, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
-    """The same where the pages of half of the users fit, and some users come back more often than others."""
-    memory_mib = _pages_mib(length, load.users * 0.5)
-    return asyncio.run(_compared(length, load, folder, tell, memory_mib, skewed=True))
-
-
-async def _compared(
-    length: int, load: Load, folder: Path, tell: Callable[[str], None], memory_mib: float, *, skewed: bool
+def throughput(
+    length: int, load: Load, folder: Path, tell: Callable[[str], None], *, fitting: float = 1.5
 ) -> dict[str, Any]:
+    """Requests a second with pages and batches on, and off, in turns.
+
+    Args:
+        fitting: how many times the users' pages fit into memory; below 1, some users come back more than others.
+    """
     sizes = small(length + HEADROOM)
-    odds = np.arange(1, load.users + 1) ** -SKEW if skewed else np.ones(load.users)
-    odds = odds / odds.sum()
-    with rig(folder / f"load-{length}-{memory_mib:.0f}", sizes, memory_mib=memory_mib) as found:
-        model = Recomputing(random_net(sizes))
-        limits = SchedulerConfig(max_batch_requests=16, max_batch_tokens=max(4096, sizes.window + 1000))
-        alone = SchedulerConfig(max_batch_requests=1, max_batch_tokens=max(4096, sizes.window + 1000), max_wait_ms=0.0)
-        on = Side(engine_of(found, limits), found.paged.key, _users(load, length, sizes), _draw(), odds)
-        off = Side(bare_engine(model, alone, sizes), model.key, _users(load, length, sizes), _draw(), odds)
-        await on.engine.load(found.paged.key, found.paged)
-        await off.engine.load(model.key, model)
-        await _warm(on, load.users)
-        await _warm(off, 2)
-        stats = found.store.pages.stats
+    odds = np.arange(1, load.users + 1) ** -SKEW if fitting < 1 else np.ones(load.users)
+    rates: dict[str, list[float]] = {"on": [], "off": []}
+    with rig(folder / f"load-{length}-{fitting:g}", sizes, fitting=fitting * load.users) as found:
+        users = Users(load.users, length, sizes)
+        on = WithPages(found, users, odds / odds.sum())
+        for row in reversed(range(load.users)):
+            found.answer(users.ask(row, new=False))
+        stats, model = found.store.pages.stats, Recomputing(random_net(sizes))
         before = stats.tokens_reused, stats.tokens_new
-        rates: dict[str, list[float]] = {"on": [], "off": []}
         for number in range(load.rounds):
-            for name, side in (("on", on), ("off", off)):
-                rates[name].append(await _sustained(side, load, number))
-                tell(f"{length} events, round {number + 1}, {name}: {rates[name][-1]:.1f}/s")
+            off = WithNeither(model, Users(load.users, length, sizes), load.alone)
+            for name, server in (("on", on), ("off", off)):
+                rates[name].append(sustained(server, load, number))
+                tell(f"{length} events, memory {fitting:g}, round {number + 1}, {name}: {rates[name][-1]:.1f}/s")
         reused, new = stats.tokens_reused - before[0], stats.tokens_new - before[1]
         used = found.pool.used_bytes / found.pool.limit_bytes
-        await on.engine.close()
-        await off.engine.close()
         found.store.pages.check_integrity()
     return {
         "length": length,
         "users": load.users,
-        "memory_mib": memory_mib,
+        "users_that_fit": fitting * load.users,
+        "memory_mib": found.pool.limit_bytes / MIB,
         "per_s": spread(rates["on"]),
         "per_s_off": spread(rates["off"]),
         "multiple": ratio(rates["on"], rates["off"]),
         "tokens_found": reused / max(reused + new, 1),
         "memory_used": used,
         "memory_within": used <= MOST_USED,
-        "pages_busy": stats.busy,
-        "failed": on.failed,
-        "failed_off": off.failed,
+        "waited_for_pages": on.busy,
     }
-
-
-async def _sustained(side: Side, load: Load, seed: int) -> float:
-    """The highest rate of a bisection that is sustained; 0 where not even the lowest is."""
-    start_s = time.perf_counter()
-    for _ in range(8):
-        await side.engine.submit(side.engine.request(side.key, ask := side.ask(), budget_ms=60_000.0), ask)
-    low, high = 0.0, 1.5 * 8 / (time.perf_counter() - start_s)
-    for step in range(load.steps):
-        rate = (low + high) / 2 if step else high / 1.5
-        if await _holds(side, rate, load.seconds, seed * 100 + step):
-            low = rate
-            if rate >= high / 1.05:
-                high *= 1.5
-        else:
-            high = rate
-    return low
-
-
-async def _holds(side: Side, rate: float, seconds: float, seed: int) -> bool:
-    """Whether so many requests a second are answered in time."""
-    took_ms = await _offered(side, rate, seconds, seed)
-    return bool(took_ms) and percentile(took_ms, SHARE) <= DEADLINE_MS
-
-
-async def _offered(side: Side, rate: float, seconds: float, seed: int) -> list[float]:
-    """Milliseconds from when each request was due to its answer; without end for those that had none."""
-    draw = np.random.default_rng(seed)
-    gaps = draw.exponential(1.0 / rate, max(int(rate * seconds), 20))
-    took_ms: list[float] = []
-    waiting = []
-    due_s = time.perf_counter()
-    for gap in gaps.tolist():
-        due_s += gap
-        await asyncio.sleep(max(due_s - time.perf_counter(), 0.0))
-        waiting.append(asyncio.create_task(_one(side, side.ask(), due_s, took_ms)))
-    await asyncio.gather(*waiting)
-    return took_ms
-
-
-async def _one(side: Side, ask: Ask, due_s: float, took_ms: list[float]) -> None:
-    left_ms = DEADLINE_MS - (time.perf_counter() - due_s) * 1e3
-    try:
-        await side.engine.submit(side.engine.request(side.key, ask, budget_ms=max(left_ms, 0.0)), ask)
-    except EngineError as error:
-        name = error.reason if isinstance(error, Rejected) else type(error).__name__
-        side.failed[name] = side.failed.get(name, 0) + 1
-        took_ms.append(float("inf"))
-    else:
-        took_ms.append((time.perf_counter() - due_s) * 1e3)
-
-
-async def _warm(side: Side, users: int) -> None:
-    """Each user once, the one who comes most often last; the engine learns what batches cost."""
-    for row in reversed(range(users)):
-        ask = side.users.ask(row)
-        await side.engine.submit(side.engine.request(side.key, ask, budget_ms=60_000.0), ask)
-
-
-def _users(load: Load, length: int, sizes: Sizes) -> Users:
-    return Users(load.users, length, sizes)
-
-
-def _draw() -> np.random.Generator:
-    return np.random.default_rng(7)
-
-
-def _pages_mib(length: int, users: float) -> float:
-    """A pool in which the pages of so many histories fit beside the rest, of which 85 % are used."""
-    sizes = small(length + HEADROOM)
-    spec = kv_spec("int8", sizes, PAGE_TOKENS, GROUP)
-    full = users * -(-(length + HEADROOM) // PAGE_TOKENS) * spec.page_bytes
-    tails = max(2.0 * users, 40.0) * spec.tail_bytes
-    wanted = max(full / 0.75, tails / 0.25)
-    shapes = Recomputing.shapes_of(sizes)
-    return (wanted + 2 * workspace_bytes(sizes, shapes) + 4 * MIB) / MOST_USED / MIB

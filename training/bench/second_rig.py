@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ import torch
 
 from features.registry import COLUMNS, FINGERPRINT
 from ranker.inference.engine import Engine, open_engine
+from ranker.inference.kv_pages import KvPages, TailPages
 from ranker.inference.model import Member, NoHold
-from ranker.inference.page_store import PageStore, config_that_fits, open_store
+from ranker.inference.page_store import PageStore, open_store
+from ranker.inference.pages import PageConfig
 from ranker.inference.pool import MemoryPool
 from ranker.inference.scheduler_config import SchedulerConfig
 from ranker.inference.shard_key import Shard, ShardKey
@@ -43,6 +46,11 @@ DENSE_TOKENS = 128
 """Events that are encoded at once where no pages are kept: the fastest of 32, 64, 128 and 256 here."""
 MICRO_BATCH = 64
 MIB = 1 << 20
+SLACK = 1 << 18
+USED = 0.85
+"""Of a pool's limit, as it serves."""
+MOST_BATCH = 16
+"""Requests of a batch; each may need two exact tails."""
 
 
 def small(window: int) -> Sizes:
@@ -177,29 +185,27 @@ class Rig:
 
 
 @contextmanager
-def rig(
-    folder: Path, sizes: Sizes, *, scheme: str = "int8", memory_mib: float = 64, weights: str = "fp32"
-) -> Iterator[Rig]:
+def rig(folder: Path, sizes: Sizes, *, scheme: str = "int8", fitting: float = 8.0) -> Iterator[Rig]:
     """A paged model with its weights, on this thread.
 
     Args:
         folder: for its registry.
-        memory_mib: limit of the pool; as many pages as fit.
+        fitting: histories of whole windows that fit into memory.
     """
     files, entry = to_files(random_net(sizes), KNOWN, SecondConfig(), dict.fromkeys(HEADS, True), light="0")
     registry = Registry(folder)
     version = registry.publish(files, schema=FINGERPRINT, kind="second").version
-    pool = MemoryPool(int(memory_mib * MIB))
-    shapes = Shapes(sizes.window, PAGE_TOKENS, MICRO_BATCH)
-    workspace = align_up(workspace_bytes(sizes, shapes))
     spec = kv_spec(scheme, sizes, PAGE_TOKENS, GROUP)
+    pages = max(math.ceil(fitting * sizes.window / PAGE_TOKENS), 2 * math.ceil(sizes.window / PAGE_TOKENS))
+    config = PageConfig(pages, math.ceil(fitting) + 2 * MOST_BATCH, PAGE_TOKENS, sizes.window)
     # two workspaces: one for this thread, one for an engine
-    store = open_store(pool, spec, config_that_fits(pool.largest_run_bytes - 2 * workspace, spec, longest=sizes.window))
+    workspace = align_up(workspace_bytes(sizes, Shapes(sizes.window, PAGE_TOKENS, MICRO_BATCH)))
+    needed = align_up(KvPages.bytes_needed(spec, pages)) + align_up(TailPages.bytes_needed(spec, config.tails))
+    pool = MemoryPool(int((needed + 2 * workspace + SLACK) / USED))
+    store = open_store(pool, spec, config)
     cache = ShardCache(capacity_bytes=1 << 30, source=RegistrySource({MODEL: registry}))
-    dtype = torch.bfloat16 if weights == "bf16" else torch.float32
-    paged = PagedSecond(MODEL, version, entry, KNOWN, sizes, store, micro_batch=MICRO_BATCH, dtype=dtype)
-    with_bytes = {key.shard: Shard(key, memoryview(files[key.shard])) for key in paged.shards}
-    paged.load(with_bytes)
+    paged = PagedSecond(MODEL, version, entry, KNOWN, sizes, store, micro_batch=MICRO_BATCH)
+    paged.load({key.shard: Shard(key, memoryview(files[key.shard])) for key in paged.shards})
     yield Rig(sizes, pool, store, cache, paged, Workspaces(pool, workspace))
 
 
@@ -209,12 +215,6 @@ def engine_of(found: Rig, limits: SchedulerConfig) -> Engine:
     return open_engine(
         limits, found.pool, workspace_bytes=workspace, cache=found.cache, pages=found.store.pages, begin=_one_thread
     )
-
-
-def bare_engine(model: Recomputing, limits: SchedulerConfig, sizes: Sizes) -> Engine:
-    """An engine without pages."""
-    nbytes = align_up(workspace_bytes(sizes, model.shapes))
-    return open_engine(limits, MemoryPool(2 * nbytes + MIB), workspace_bytes=nbytes, begin=_one_thread)
 
 
 def _one_thread() -> None:
@@ -230,12 +230,12 @@ class Users:
 
     def __init__(self, count: int, length: int, sizes: Sizes, seed: int = 0) -> None:
         draw = np.random.default_rng(seed)
-        self._length, self._sizes, self._draw = length, sizes, draw
+        self._length, self._sizes, self.draw = length, sizes, draw
         self._tokens = [random_events(length, sizes, draw) for _ in range(count)]
         self._packed = [pack_events(tokens) for tokens in self._tokens]
         self._named = [f"u{number}" for number in range(count)]
         self._candidates = [random_candidates(50, draw) for _ in range(16)]
-        self._joined = count
+        self.joined = count
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -249,16 +249,16 @@ class Users:
         if new:
             self._append(row)
         tokens, packed = self._tokens[row], self._packed[row]
-        chosen = self._candidates[int(self._draw.integers(len(self._candidates)))]
+        chosen = self._candidates[int(self.draw.integers(len(self._candidates)))]
         if candidates is not None and candidates != len(chosen):
-            chosen = random_candidates(candidates, self._draw)
+            chosen = random_candidates(candidates, self.draw)
         return ask_of(self._named[row], tokens, packed, len(tokens), chosen)
 
     def leave(self, row: int) -> str:
         """Somebody else in one's place, with a history as long; who left."""
         left = self._named[row]
-        self._joined += 1
-        self._named[row] = f"u{self._joined}"
+        self.joined += 1
+        self._named[row] = f"u{self.joined}"
         return left
 
     def _append(self, row: int) -> None:
@@ -267,7 +267,7 @@ class Users:
             self._tokens[row] = self._tokens[row][self._sizes.window - self._length + 1 :].copy()
             self._packed[row] = pack_events(self._tokens[row])
             self._named[row] += "+"
-        event = random_events(1, self._sizes, self._draw)
+        event = random_events(1, self._sizes, self.draw)
         event["time_s"] = self._tokens[row]["time_s"][-1] + event["gap_s"]
         self._tokens[row] = np.concatenate([self._tokens[row], event])
         self._packed[row] = [*self._packed[row], event.tobytes()]

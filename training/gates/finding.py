@@ -35,5 +35,6 @@ def verdict_of(findings: Sequence[Finding]) -> Verdict:
 
 
 def reasons_of(findings: Sequence[Finding]) -> list[str]:
-    """Codes of what stops, then of what holds."""
-    return [finding.code for kind in ("stop", "hold") for finding in findings if finding.verdict == kind]
+    """Codes of what stops, then of what holds, each once."""
+    codes = (finding.code for kind in ("stop", "hold") for finding in findings if finding.verdict == kind)
+    return list(dict.fromkeys(codes))

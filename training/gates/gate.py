@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -98,17 +98,34 @@ def gate(request: GateRequest, progress: Progress = lambda *_: None) -> GateRepo
         return _other_schema(request, manifest)
     candidate, _ = load_arm(request.registry, request.candidate)
     baseline, warnings = _baseline(request)
+    return judge_arms(request, manifest, (candidate, baseline), warnings, progress)
+
+
+def judge_arms(
+    request: GateRequest,
+    manifest: Manifest,
+    arms: tuple[Arm, Arm],
+    warnings: Sequence[str] = (),
+    progress: Progress = lambda *_: None,
+) -> GateReport:
+    """The same with candidate and baseline at hand.
+
+    Args:
+        manifest: of the candidate.
+
+    Raises:
+        LogError: there is no such log.
+        GateError: the manifest does not say what is needed.
+    """
     plan = _plan(request, manifest)
-    found = collect(request.logdir, (candidate, baseline), plan, lambda done: progress("replay", done))
-    evidence = _evidence(request, manifest, (candidate, baseline), found, plan)
+    found = collect(request.logdir, arms, plan, lambda done: progress("replay", done))
+    evidence = _evidence(request, manifest, arms, found, plan)
     if request.off_policy:
-        evidence = replace(evidence, outcomes=_off_policy(request, (candidate, baseline), found, plan, progress))
+        evidence = replace(evidence, outcomes=_off_policy(request, arms, found, plan, progress))
     progress("rules", 0)
     findings = find_all(evidence, request.settings)
-    span = _span(plan.since_s, found)
-    return GateReport(
-        request.candidate, request.baseline, verdict_of(findings), findings, span, _notes(found, warnings)
-    )
+    span, notes = _span(plan.since_s, found), _notes(found, list(warnings))
+    return GateReport(request.candidate, request.baseline, verdict_of(findings), findings, span, notes)
 
 
 def record_of(registry: Registry, report: GateReport, now_s: float) -> GateRecord:

@@ -21,10 +21,13 @@ MAX_NAMED = 5
 
 
 def slices(evidence: Evidence, settings: GateSettings) -> Finding:
-    """Stops with `slice_regression`; holds with `slice_thin` or `slice_unsure`."""
+    """Stops with `slice_regression`; holds with `slice_thin` or `slice_unsure`, or where the whole log is thin."""
     judged, least = evidence.quality, settings.slices.min_share * len(evidence.quality.clusters)
     sizes = {name: len(rows) for name, rows in judged.slices.items()}
     large = sorted(name for name, size in sizes.items() if size >= max(least, 1))
+    if len(judged.clusters) < settings.quality.min_queries:
+        few = f"{len(judged.clusters)} queries are too few for slices of them"
+        return Finding(RULE, "hold", "few_queries", few, {"slices": {}, "not_judged": len(sizes)})
     if not large:
         return Finding(RULE, "hold", "no_slices", "no slice to judge", {"slices": {}, "not_judged": len(sizes)})
     found = {name: _figures(evidence, name, len(large), settings) for name in large}

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from features.events import COUNTED_TRAFFIC, RankingEvent
 from features.log import read_log
 from ranker.answers import RankAnswer
-from ranker.client import ApiError, Client
+from ranker.client import ApiError
 from ranker.types import MAX_K, RankRequest
 from training.identity import identity
 from training.off_policy.words import slice_names
@@ -28,8 +28,20 @@ from training.replaying.played import Played
 BATCH = 200
 
 
+class Asks(Protocol):
+    """The client of a service (ranker.client), as far as it is needed here."""
+
+    def rank(self, request: RankRequest, /) -> RankAnswer:
+        """One answer; raises ApiError."""
+        ...
+
+    def rank_batch(self, requests: Iterable[RankRequest], /) -> Iterator[RankAnswer | ApiError]:
+        """An answer or a problem for each, in order."""
+        ...
+
+
 def play_over_http(
-    plan: PlayPlan, client: Client, pace: Pace, progress: Callable[[int], None] = lambda _: None
+    plan: PlayPlan, client: Asks, pace: Pace, progress: Callable[[int], None] = lambda _: None
 ) -> Iterator[Played]:
     """Answers in the order of the log.
 
@@ -51,7 +63,7 @@ def play_over_http(
         yield _played(event, slices, asked, (time.perf_counter() - started_s) * 1000.0, late_ms)
 
 
-def _asked(client: Client, request: RankRequest) -> RankAnswer | ApiError:
+def _asked(client: Asks, request: RankRequest) -> RankAnswer | ApiError:
     try:
         return client.rank(request)
     except ApiError as error:

@@ -74,8 +74,9 @@ def judge(net: SecondNet, run: Run) -> dict[str, float]:
 def temper(net: SecondNet, run: Run) -> float:
     """Multiplies the correction of the light score by what suits the held-out questions best, and gives that number.
 
-    The outcome heads are linear, so that their weights take it up: a served model knows nothing of it. A fit that has
-    learned its examples by heart is drawn back to the light stage's order.
+    By the listwise loss: outcomes have levels that a correction may hold however badly it orders. The heads are
+    linear, so that their weights take it up: a served model knows nothing of it. A fit that has learned its examples
+    by heart is drawn back to the light stage's order.
     """
     told = list(answers(net, run, hinted=True))
     if not told:
@@ -88,16 +89,10 @@ def temper(net: SecondNet, run: Run) -> float:
 
 
 def _loss_at(answer: Answer, strength: float, gain: Floats, bias: Floats, run: Run) -> float:
-    """The loss of a held-out question with the correction multiplied."""
+    """The listwise loss of a held-out question with the correction multiplied."""
     base = gain * answer.form.candidates.light.astype(np.float64)[:, None] + bias
     logits = base + strength * (answer.logits - base)
-    question, weights = answer.question, run.settings.losses
-    loss = weights.listwise * _listwise(utility_of(logits, run.worth), question.gains)
-    trained, known = np.array(run.trained), question.offered
-    if known.any() and trained.any():
-        signs = np.where(question.outcomes[known][:, trained], 1.0, -1.0)
-        loss += weights.outcomes * float(np.logaddexp(0.0, -signs * logits[known][:, trained]).mean())
-    return loss
+    return _listwise(utility_of(logits, run.worth), answer.question.gains)
 
 
 def _listwise(scores: Floats, gains: Floats) -> float:

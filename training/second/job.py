@@ -154,7 +154,8 @@ def fit_second(
     figures = fit.state.history[fit.state.best_epoch]
     metrics = {f"second_held_out_{name.replace('score', 'mrr')}": value for name, value in figures.items()}
     extra = {
-        "epochs": fit.state.epoch, "best_epoch": request.config.training.pretrain + fit.state.best_epoch + 1, "padding": round(fit.waste.share, 4),
+        "epochs": fit.state.epoch, "best_epoch": request.config.training.pretrain + fit.state.best_epoch + 1,
+        "padding": round(fit.waste.share, 4),
         "parameters": sum(parameter.numel() for parameter in net.parameters()), "device": str(device),
         "strength": fit.strength,
         "config": msgspec.to_builtins(request.config), "seconds": round(time.monotonic() - started_s, 1),

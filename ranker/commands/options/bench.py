@@ -7,6 +7,7 @@ from typing import Any
 
 from ranker.commands.options.bench_import import add_bench_import
 from ranker.commands.options.bench_learning import add_learning
+from ranker.commands.options.bench_second import add_second_benches
 from ranker.commands.options.parsing import add_command, count, reports
 
 
@@ -39,4 +40,5 @@ def add_bench(commands: Any) -> None:
     features.add_argument("--rounds", type=count, default=9, help="of each way, in turns (default 9)")
     reports(features)
     add_bench_import(benches)
+    add_second_benches(benches)
     add_learning(benches)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ranker.commands.options.incremental import add_incremental
 from ranker.commands.options.parsing import activates, add_command, date, reports, share
 from ranker.commands.options.second import add_second
 
@@ -17,12 +18,16 @@ def add_train(commands: Any) -> None:
     text = (
         "Learn a version of the light ranker. The first version becomes active unless a gate on what --until held "
         "back stops it; later ones by `nextaction models activate` after `nextaction gate` has let them ship, or by "
-        "--activate, which asks the gate at once (exit status 4 stop, 5 hold)."
+        "--activate, which asks the gate at once (exit status 4 stop, 5 hold). To keep it fresh, a cron line: "
+        "`7 3 * * * nextaction train light --log LOGDIR --models MODELS --since last --until \"$(date -u -d yesterday "
+        "+\\%F)\" --checkpoint DIR --activate`: each run goes on from the newest version, where its data ended, and the "
+        "gate judges it on the day held back; the first run learns from all before that."
     )
     light = add_command(jobs, "light", text)
     light.add_argument("--log", type=Path, required=True, metavar="LOGDIR")
     light.add_argument("--models", type=Path, required=True, metavar="MODELS")
     date(light, "--until", "learn from what happened before DATE only")
+    add_incremental(light)
     hint = light.add_mutually_exclusive_group()
     hint.add_argument(
         "--hint", action="store_true", default=None,

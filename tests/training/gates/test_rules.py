@@ -40,6 +40,7 @@ from training.gates.rules import RULES, find_all
 from training.gates.settings import GateSettings
 
 SETTINGS = GateSettings(draws=400)
+FAST = GateSettings(draws=100)
 RUNS = 100
 
 CASES: Mapping[str, tuple[Evidence, str, str]] = {
@@ -104,7 +105,7 @@ def test_a_stop_goes_before_a_hold_and_nothing_found_holds() -> None:
 def test_two_identical_versions_are_stopped_in_at_most_5_of_100_runs() -> None:
     def stopped(seed: int) -> bool:
         twin = evidence(seed, quality=quality(seed), latency_ms=latency(seed))
-        return verdict_of(find_all(twin, SETTINGS)) == "stop"
+        return verdict_of(find_all(twin, FAST)) == "stop"
 
     assert sum(map(stopped, range(RUNS))) <= 5
 
@@ -112,7 +113,7 @@ def test_two_identical_versions_are_stopped_in_at_most_5_of_100_runs() -> None:
 def test_a_version_hurt_in_one_slice_of_5_percent_is_stopped_in_at_least_95_of_100_runs() -> None:
     def stopped(seed: int) -> bool:
         hurt = evidence(seed, quality=quality(seed, gain=0.01, hurt=0.15), latency_ms=latency(seed))
-        return "slice_regression" in reasons_of(find_all(hurt, SETTINGS))
+        return "slice_regression" in reasons_of(find_all(hurt, FAST))
 
     assert sum(map(stopped, range(RUNS))) >= 95
 

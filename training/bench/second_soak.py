@@ -1,0 +1,87 @@
+"""Page faults and resident memory of the second stage over many requests, with users that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ranker.inference.engine import Engine
+from ranker.inference.scheduler_config import SchedulerConfig
+from training.bench.second_rig import MOST_BATCH, Rig, Users, engine_of, rig, small
+
+PARTS = 10
+USERS, FITTING = 64, 24.0
+"""More than what fits, so that pages are evicted all the time."""
+LEAVE = 0.05
+"""Share of the requests after which the user is replaced by another."""
+TOGETHER = 8
+WARM = 5000
+PAGE = resource.getpagesize()
+
+
+def soak(requests: int, length: int, scheme: str, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Figures after each tenth of the requests, all through the engine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with rig(folder, small(length + 64), scheme=scheme, fitting=FITTING) as found:
+            return asyncio.run(_soaked(found, requests, length, tell))
+    finally:
+        torch.set_num_threads(threads)
+
+
+async def _soaked(found: Rig, requests: int, length: int, tell: Callable[[str], None]) -> dict[str, Any]:
+    engine = engine_of(found, SchedulerConfig(max_batch_requests=MOST_BATCH))
+    await engine.load(found.paged.key, found.paged)
+    users = Users(USERS, length, found.sizes)
+    await _asked(engine, found, users, min(WARM, requests))
+    gc.collect()
+    gc.freeze()
+    resident, faults, peak = [resident_mib()], [], found.pool.used_bytes
+    for part in range(PARTS):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        await _asked(engine, found, users, requests // PARTS)
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        faults.append((after - before) / max(requests // PARTS, 1))
+        resident.append(resident_mib())
+        done = (part + 1) * (requests // PARTS)
+        tell(f"{done:,} of {requests:,}: {resident[-1]:.1f} MiB, {faults[-1]:.2f} faults each")
+    await engine.close()
+    found.store.pages.check_integrity()
+    found.pool.check_integrity()
+    stats = found.store.pages.stats
+    return {
+        "requests": requests // PARTS * PARTS,
+        "resident_mib": resident,
+        "grown_mib": resident[-1] - resident[1],
+        "faults_per_request": faults,
+        "pool_grown_bytes": found.pool.used_bytes - peak,
+        "pool_used": found.pool.used_bytes / found.pool.limit_bytes,
+        "tokens_found": stats.tokens_reused / max(stats.tokens_reused + stats.tokens_new, 1),
+        "waited_for_pages": stats.busy,
+        "users": users.joined,
+    }
+
+
+async def _asked(engine: Engine, found: Rig, users: Users, count: int) -> None:
+    """So many requests, some at a time; now and then a user leaves for good."""
+    key, draw = found.paged.key, users.draw
+    for _ in range(count // TOGETHER):
+        rows = draw.choice(len(users), TOGETHER, replace=False).tolist()
+        asks = [users.ask(row) for row in rows]
+        await asyncio.gather(*(engine.submit(engine.request(key, ask, budget_ms=600_000.0), ask) for ask in asks))
+        for row in rows:
+            if draw.random() < LEAVE:
+                found.store.pages.forget(users.leave(row))
+
+
+def resident_mib() -> float:
+    """Memory of this process that is in RAM."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * PAGE / 2**20
