@@ -145,7 +145,7 @@ def said(found: Calibration, method: Method) -> str:
     if not chosen.feasible:
         return (
             f"infeasible: {found.unsafe:,} unsafe cases cannot hold misses to {found.limit:.2%}{surely}; at least "
-            f"{chosen.needed:,} are needed, {chosen.needed - found.unsafe:,} more; until then every text is flagged"
+            f"{chosen.needed:,} are needed, {chosen.needed - found.unsafe:,} more; only flagging all would hold it"
         )
     cost = "an unknown share" if chosen.withheld.share is None else f"{chosen.withheld.share:.1%}"
     return (

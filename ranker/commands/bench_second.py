@@ -81,7 +81,7 @@ def _load(row: Mapping[str, Any], target: float | None) -> list[str]:
     memory = f"memory for {row['users_that_fit']:g} of {row['users']} users, {row['memory_used']:.0%} of it used"
     return [
         f"{row['length']} events, {memory}: in time within 100 ms, a second of processor time",
-        f"  pages and batches        {_of(row['per_s'], 0)}, neither {_of(row['per_s_off'], 0)}",
+        f"  pages and batches        {_of(row['per_s'], 0)}, neither at most {_of(row['per_s_off_at_most'], 1)}",
         f"  multiple                 {_of(row['multiple'])}{_least(target)}; tokens found {row['tokens_found']:.0%}",
         f"  waited for pages         {row['waited_for_pages']}; memory within 85 %: {row['memory_within']}",
     ]

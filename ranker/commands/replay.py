@@ -49,6 +49,9 @@ def run(args: Namespace) -> int:
         raise CommandError(f"none of {found.whole.rankings} rankings was answered: {found.first_error}")
     with Steps() as steps:
         value = _off_policy(args, registry, arm, since_s, steps)
+    others = sorted(name for name, count in found.versions.items() if count and name != arm.name)
+    if others:
+        warn(f"answered by {', '.join(others)} (none: the priors) too, and not by version {arm.name} alone")
     report = {
         "version": arm.name,
         "log": str(args.log),

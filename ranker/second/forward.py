@@ -9,6 +9,7 @@ in the batch or on what was cached.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -123,8 +124,9 @@ def _sizes_of(parts: list[tuple[int, ...]]) -> list[int]:
 
 def _cut(workspace: Workspace, name: str, parts: list[tuple[int, ...]], kind: torch.dtype) -> list[Tensor]:
     elements = _sizes_of(parts)
-    runs = workspace.tensor(name, (sum(elements),), kind).split(elements)
-    return [run[: prod(part)].view(part) for run, part in zip(runs, parts, strict=True)]
+    run = workspace.tensor(name, (sum(elements),), kind)
+    ends = accumulate(elements)
+    return [run[end - size :][: prod(part)].view(part) for end, size, part in zip(ends, elements, parts, strict=True)]
 
 
 @dataclass(frozen=True)

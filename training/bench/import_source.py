@@ -59,9 +59,7 @@ def made_up(events: int, seed: int) -> Iterator[Event]:
         elif step == 2 and number > ACTIONS + 1:
             kind = draw.choice(("accept", "complete", "dismiss"))
             ranking = f"made-{number - 1}"
-            yield FeedbackEvent(
-                id=f"made-{number}", time=time, user=user, ranking=ranking, type=kind, action=offered
-            )
+            yield FeedbackEvent(id=f"made-{number}", time=time, user=user, ranking=ranking, type=kind, action=offered)
         else:
             text = " ".join(draw.choices(_WORDS, k=6))
             yield InteractionEvent(id=f"made-{number}", time=time, user=user, session=user, type="utter", text=text)

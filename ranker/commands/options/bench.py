@@ -29,7 +29,9 @@ def add_bench(commands: Any) -> None:
     serve.add_argument("--settings", action="store_true", help="instead: what each setting of the process is worth")
     serve.add_argument("--plot", type=Path, metavar="FILE", help="growth as an SVG")
     reports(serve)
-    text = "How often the intervals of off-policy estimates cover a truth that is known; fails outside 92 to 98 %."
+    text = (
+        "How often the intervals of off-policy estimates cover a truth that is known; fails outside 92 to 98 percent."
+    )
     coverage = add_command(benches, "coverage", text, "bench_coverage")
     coverage.add_argument("--runs", type=count, default=2000, help="of each length of list (default 2000)")
     coverage.add_argument("--seed", type=int, default=0, help="of the world and its runs (default 0)")

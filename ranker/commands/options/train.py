@@ -19,9 +19,10 @@ def add_train(commands: Any) -> None:
         "Learn a version of the light ranker. The first version becomes active unless a gate on what --until held "
         "back stops it; later ones by `nextaction models activate` after `nextaction gate` has let them ship, or by "
         "--activate, which asks the gate at once (exit status 4 stop, 5 hold). To keep it fresh, a cron line: "
-        "`7 3 * * * nextaction train light --log LOGDIR --models MODELS --since last --until \"$(date -u -d yesterday "
-        "+\\%F)\" --checkpoint DIR --activate`: each run goes on from the newest version, where its data ended, and the "
-        "gate judges it on the day held back; the first run learns from all before that."
+        '`7 3 * * * nextaction train light --log LOGDIR --models MODELS --since last --until "$(date -u -d yesterday '
+        '+\\%F)" --checkpoint DIR --activate`: each run goes on from the newest version, where its data ended, and the '
+        "gate judges it on the day held back; the first run learns from all before that. "
+        "Going on saves time; learning anew without --since ranks better where it takes not too long."
     )
     light = add_command(jobs, "light", text)
     light.add_argument("--log", type=Path, required=True, metavar="LOGDIR")

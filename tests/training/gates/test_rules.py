@@ -94,7 +94,7 @@ def test_each_reason_is_given_for_what_it_names(found: Evidence, verdict: str, r
 
 
 def test_a_stop_goes_before_a_hold_and_nothing_found_holds() -> None:
-    ship, stop, hold = (Finding(name, name, name, "") for name in ("ship", "stop", "hold"))  # type: ignore[arg-type]
+    ship, stop, hold = (Finding(name, name, name, "") for name in ("ship", "stop", "hold"))
     assert verdict_of([ship, hold, stop]) == "stop"
     assert verdict_of([ship, hold]) == "hold"
     assert verdict_of([ship]) == "ship"
