@@ -14,8 +14,8 @@ from ranker.inference.shards import ShardCache
 from ranker.inference.sizes import align_up
 from ranker.release.registry import Registry
 from ranker.release.shard_source import RegistrySource
+from ranker.second.buffers import Shapes, workspace_bytes
 from ranker.second.config import Sizes
-from ranker.second.forward import Shapes, workspace_bytes
 from ranker.second.paged import kv_spec
 from ranker.second_config import ServeSecond
 

@@ -9,60 +9,21 @@ in the batch or on what was cached.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
-from math import prod
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ranker.inference.sizes import ALIGNMENT, align_up
-from ranker.inference.workspace import Workspace
+from ranker.second.buffers import GRANULE, Buffers, is_half, whole_granules
 from ranker.second.config import HEADS, Sizes
 from ranker.second.embedding import Embedding
 from ranker.second.folded import FoldedBlock, folded
 from ranker.second.network import SecondNet
 from ranker.second.tokens import CandidateTokens, EventTokens, RequestToken
 
-GRANULE = 4
-"""Rows come in multiples of it."""
-
-BUFFERS = 3
-"""At most; each may lose an alignment."""
-
 EPSILON = 1e-6
 """Of the network's norms."""
-
-
-def whole_granules(rows: int) -> int:
-    """The next multiple of the granule."""
-    return -(-rows // GRANULE) * GRANULE
-
-
-@dataclass(frozen=True)
-class Shapes:
-    """The largest that is computed at once.
-
-    Args:
-        window: events of a history.
-        page_tokens: new events at once.
-        micro_batch: candidates at once.
-    """
-
-    window: int
-    page_tokens: int
-    micro_batch: int
-
-    @property
-    def rows(self) -> int:
-        """Rows of the buffers: a page's events, or candidates with the newest events."""
-        return whole_granules(max(self.page_tokens, GRANULE + whole_granules(self.micro_batch)))
-
-    @property
-    def columns(self) -> int:
-        """Entries of a history, whole pages."""
-        return -(-self.window // self.page_tokens) * self.page_tokens
 
 
 @dataclass(frozen=True)
@@ -78,55 +39,6 @@ class Asked:
     request: RequestToken
     candidates: CandidateTokens
     origin_s: float
-
-
-def workspace_bytes(sizes: Sizes, shapes: Shapes) -> int:
-    """What `Buffers` ask for, at most."""
-    rows, layers = (sum(_sizes_of(parts)) for parts in (_row_parts(sizes, shapes), _cast_parts(sizes, shapes)))
-    history = 2 * sizes.layers * shapes.columns * sizes.dim
-    return align_up(4 * (rows + layers + history)) + BUFFERS * 2 * ALIGNMENT
-
-
-class Buffers:
-    """Named parts of a batch's workspace, one set for all of its members in turn.
-
-    Few large views of the workspace are cut here: asking for each costs more than a layer's product.
-    """
-
-    def __init__(self, workspace: Workspace, net: SecondNet, shapes: Shapes) -> None:
-        sizes = net.sizes
-        self.shapes = shapes
-        history = workspace.tensor("histories", (2, sizes.layers, shapes.columns, sizes.dim))
-        self.keys, self.values = history.unbind(0)
-        rows = _cut(workspace, "rows", _row_parts(sizes, shapes), torch.float32)
-        self.inner, self.normal, self.size, self.joined, self.read, self.own, self.near, self.shares = rows
-        cast = _cut(workspace, "cast rows", _cast_parts(sizes, shapes), net.role.dtype)
-        self.cast, self.grown, self.out = cast[:3]
-        self.half = cast[3] if _half(net.role.dtype) else self.joined
-
-
-def _row_parts(sizes: Sizes, shapes: Shapes) -> list[tuple[int, ...]]:
-    rows, dim = shapes.rows, sizes.dim
-    near = sizes.heads * rows * shapes.page_tokens
-    shared = near + 2 * sizes.heads * rows
-    return [(rows, dim), (rows, dim), (rows, 1), (rows, 3 * dim), (rows, dim), (rows, dim), (near,), (shared,)]
-
-
-def _cast_parts(sizes: Sizes, shapes: Shapes) -> list[tuple[int, ...]]:
-    rows, dim = shapes.rows, sizes.dim
-    return [(rows, dim), (rows, sizes.feed_forward), (rows, dim), (rows, 3 * dim)]
-
-
-def _sizes_of(parts: list[tuple[int, ...]]) -> list[int]:
-    """Elements of each, aligned in any format."""
-    return [align_up(prod(part)) for part in parts]
-
-
-def _cut(workspace: Workspace, name: str, parts: list[tuple[int, ...]], kind: torch.dtype) -> list[Tensor]:
-    elements = _sizes_of(parts)
-    run = workspace.tensor(name, (sum(elements),), kind)
-    ends = accumulate(elements)
-    return [run[end - size :][: prod(part)].view(part) for end, size, part in zip(ends, elements, parts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -281,7 +193,7 @@ class Forward:
         """Rotated queries and keys, and values."""
         views = rows.views
         torch.mm(_normalised(views, views.cast), block.joined, out=views.half)
-        if _half(self._kind):
+        if is_half(self._kind):
             views.joined.copy_(views.half)
         views.pairs.mul_(rows.turn)
 
@@ -320,7 +232,7 @@ class Forward:
         views.inner.add_(block.down_bias)
 
     def _add(self, views: _Views, read: Tensor, weight: Tensor) -> None:
-        if not _half(self._kind):
+        if not is_half(self._kind):
             views.inner.addmm_(read, weight)
         else:
             views.inner.add_(torch.mm(read.to(self._kind), weight, out=views.out))
@@ -331,7 +243,3 @@ def _normalised(views: _Views, out: Tensor) -> Tensor:
     size = torch.linalg.vector_norm(views.inner, 2, -1, True, out=views.size)
     size.mul_(size).mul_(1.0 / views.inner.shape[1]).add_(EPSILON).rsqrt_()
     return torch.mul(views.inner, size, out=out)
-
-
-def _half(kind: torch.dtype) -> bool:
-    return kind != torch.float32

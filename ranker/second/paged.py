@@ -21,8 +21,9 @@ from ranker.inference.page_store import PageStore
 from ranker.inference.shard_key import Shard, ShardKey
 from ranker.inference.workspace import Workspace
 from ranker.release.manifest import SecondEntry
+from ranker.second.buffers import GRANULE, Buffers, Shapes
 from ranker.second.config import Sizes
-from ranker.second.forward import GRANULE, Asked, Buffers, Forward, Shapes
+from ranker.second.forward import Asked, Forward
 from ranker.second.network import SecondNet
 from ranker.second.tokens import TOKENS_VERSION, CandidateTokens, EventTokens, RequestToken, encode_request
 from ranker.second.vocabulary import Known, Vocabulary

@@ -118,7 +118,7 @@ def test_since_before_the_parents_end_or_after_the_logs_is_refused(log: Path, re
     parent = Parent.load(registry, "1")
     with pytest.raises(TrainingError, match="learn twice"):
         train_light(log, config=CONFIG, span=Span(HALF_S - 1.0), parent=parent)
-    with pytest.raises(TrainingError, match="no useful outcome to learn from since .* its last event is of"):
+    with pytest.raises(TrainingError, match=r"no useful outcome to learn from since .* its last event is of"):
         train_light(log, config=CONFIG, span=Span(START_S + 1e6))
 
 

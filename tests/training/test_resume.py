@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from features.events import Event, RankingEvent, encode_event, from_seconds
+from features.label_config import OutcomeWindows
 from features.log import LogWriter
 from ranker.config import SampleSettings
 from tests.training.logs import answered, catalogue, ranked, write_log
@@ -88,7 +89,7 @@ def test_what_was_met_before_a_checkpoint_is_not_met_again_when_it_is_logged_aga
 ) -> None:
     folder = tmp_path / "checkpoint"
     gathered(log, SINCE_S, Span(None, folder))
-    kept = load_checkpoint(folder, log, replay_checkpoint.OutcomeWindows())
+    kept = load_checkpoint(folder, log, OutcomeWindows())
     assert kept is not None
     first = next(event for event in events if isinstance(event, RankingEvent))
     late = msgspec.structs.replace(first, time=from_seconds(SINCE_S + 1.0))
@@ -134,7 +135,7 @@ def test_a_checkpoint_of_another_log_schema_or_config_is_refused_by_name(
     for wrong in (other, short):
         with pytest.raises(CheckpointRefused, match=f"{FILE} is not of the log {wrong}"):
             gathered(wrong, None, Span(SINCE_S, folder))
-    windows = replay_checkpoint.OutcomeWindows(accidental_s=5.0)
+    windows = OutcomeWindows(accidental_s=5.0)
     with pytest.raises(CheckpointRefused, match=r"accidental_s=10\.0.*accidental_s=5\.0"):
         load_checkpoint(folder, log, windows)
     monkeypatch.setattr(replay_checkpoint, "FINGERPRINT", "another")

@@ -25,9 +25,10 @@ from ranker.inference.sizes import align_up
 from ranker.inference.workspace import Workspace, Workspaces
 from ranker.release.registry import Registry
 from ranker.release.shard_source import RegistrySource
+from ranker.second.buffers import Buffers, Shapes, workspace_bytes
 from ranker.second.config import HEADS, SecondConfig, Sizes
 from ranker.second.device import GROUP, MODEL
-from ranker.second.forward import Asked, Buffers, Forward, Shapes, workspace_bytes
+from ranker.second.forward import Asked, Forward
 from ranker.second.network import SecondNet
 from ranker.second.paged import Ask, Logits, PagedSecond, kv_spec
 from ranker.second.tokens import CLOCK, CandidateTokens, EventTokens, RequestToken, event_dtype, pack_events

@@ -30,8 +30,8 @@ def add_incremental(light: ArgumentParser) -> None:
         "--checkpoint",
         type=Path,
         metavar="DIR",
-        help="keep the replay's state there, about a day before the end, and go on from what lies there: so a run reads "
-        "new events only. One of another log, schema or config is refused",
+        help="keep the replay's state there, about a day before the end, and go on from what lies there: so a run "
+        "reads new events only. One of another log, schema or config is refused",
     )
 
 

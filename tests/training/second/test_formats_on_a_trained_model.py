@@ -17,8 +17,8 @@ from ranker.inference.model import Member
 from ranker.inference.workspace import Workspaces
 from ranker.light_model import LightModel
 from ranker.release.registry import Manifest, Registry
+from ranker.second.buffers import workspace_bytes
 from ranker.second.config import SecondConfig, Sizes, SizeTable, TrainSecond
-from ranker.second.forward import workspace_bytes
 from ranker.second.order import one_order, passed_on
 from ranker.second.paged import ask_of
 from ranker.second.tokens import encode_candidates
