@@ -17,6 +17,9 @@ from training.last_item.transitions import TransitionSettings, counted
 Floats = NDArray[np.float64]
 
 _NOTHING = 1e-9
+_DENSE_ITEMS = 512
+"""Up to here all factors are computed: where few items make the spaces degenerate, the sparse way begins at random."""
+
 _NEAR = TransitionSettings(reach=3, backward=1.0)
 
 
@@ -41,10 +44,14 @@ def _factors(information: sparse.csr_array, rank: int, rng: np.random.Generator)
     size = information.shape[0]
     if rank < 1 or not information.nnz:
         return np.zeros((size, 0))
-    try:
-        left, values, _ = svds(information, k=rank, v0=rng.normal(size=size))
-    except ArpackError:  # a start at random is slower, no worse
-        return np.zeros((size, 0))
+    guess = rng.normal(size=size)
+    if size <= _DENSE_ITEMS:
+        left, values = (part[..., :rank] for part in np.linalg.svd(information.toarray(), full_matrices=False)[:2])
+    else:
+        try:
+            left, values, _ = svds(information, k=rank, v0=guess)
+        except ArpackError:  # a start at random is slower, no worse
+            return np.zeros((size, 0))
     # a rotation spreads what is large over all columns, and so over all heads
     turned: Floats = (left * np.sqrt(np.maximum(values, 0.0))) @ np.linalg.qr(rng.normal(size=(rank, rank)))[0]
     return turned
