@@ -35,7 +35,10 @@ def near_embeddings(train: Ragged, items: int, width: int, spread: float, seed: 
     vectors = _factors(_information(counted(train, items, _NEAR)), min(width, items - 1), rng)
     known = np.linalg.norm(vectors, axis=1) > _NOTHING
     if known.any():
-        found[known, : vectors.shape[1]] = vectors[known] * (spread / float(vectors[known].std()))
+        deviation = float(vectors[known].std())
+        # Where all entries are the same, they deviate from nothing.
+        size = deviation if deviation > _NOTHING else float(np.abs(vectors[known]).max())
+        found[known, : vectors.shape[1]] = vectors[known] * (spread / size)
     return found.astype(np.float32)
 
 
