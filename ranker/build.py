@@ -142,10 +142,8 @@ async def build(config: ServeConfig, policy: PolicyConfig, around: Surroundings 
         pipeline, service = _wire(opened, watch, second, scorer, secret)
         await _start(opened, service, stack)
         if around.model is None:
-            await second.look()
-            stack.push_async_callback(_cancel, asyncio.create_task(second.run(), name="second watch"))
-        if around.model is None:
-            stack.push_async_callback(_cancel, asyncio.create_task(watch.run(), name="model watch"))
+            for name, work in (("model watch", watch.run()), ("second watch", second.run())):
+                stack.push_async_callback(_cancel, asyncio.create_task(work, name=name))
         return Running(service, config, pipeline, opened.applier, opened.memory, stack.pop_all())
 
 

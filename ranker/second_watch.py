@@ -83,13 +83,16 @@ class SecondWatch:
         self._impossible = False
 
     async def run(self) -> None:
-        """Looks until cancelled."""
+        """Looks until cancelled; what nobody foresaw is logged and ends no watch."""
         while True:
-            await self.look()
+            try:
+                await self.look()
+            except Exception:
+                _log.exception("the second stage of version %s cannot serve, the light order stands", self._version())
             await asyncio.sleep(self._look_s)
 
     async def look(self) -> None:
-        """Once; nothing that is wrong with a version ends the watch."""
+        """Once."""
         version = self._version()
         if self._desk is None and version != self._looked:
             self._looked = version

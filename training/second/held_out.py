@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ranker.second.batches import candidate_batch, event_batch, moved
 from ranker.second.network import SecondNet
 from ranker.second.weights import utility_of
+from training.metrics import hit_rate, reciprocal_rank
 from training.second.dataset import Form, Question
 from training.second.run import Run
 
@@ -64,9 +65,9 @@ def judge(net: SecondNet, run: Run) -> dict[str, float]:
         scores = utility_of(answer.logits, run.worth)
         found["loss"].append(_listwise(scores, answer.question.gains))
         for name, values in (("", scores), ("light_", answer.form.candidates.light)):
-            rank = _rank(values, answer.question.gains)
-            found[f"{name}hr@1"].append(float(rank == 1))
-            found[f"{name}score"].append(1.0 / rank)
+            best = (answer.question.gains == answer.question.gains.max()).astype(np.float64)
+            found[f"{name}hr@1"].append(hit_rate(values, best, 1) or 0.0)
+            found[f"{name}score"].append(reciprocal_rank(values, best) or 0.0)
     return {name: float(np.mean(values)) if values else 0.0 for name, values in found.items()}
 
 
@@ -99,9 +100,3 @@ def _listwise(scores: Floats, gains: Floats) -> float:
     """Cross-entropy between what was useful and a softmax."""
     share = np.maximum(gains, 0.0)
     return float(-(share / max(share.sum(), 1e-9) * (scores - np.logaddexp.reduce(scores))).sum())
-
-
-def _rank(scores: NDArray[np.floating], gains: Floats) -> int:
-    """Place of the best of what was most useful."""
-    best = scores[gains == gains.max()].max()
-    return int((scores > best).sum()) + 1

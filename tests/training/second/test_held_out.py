@@ -10,6 +10,7 @@ import torch
 
 from ranker.second.config import TrainSecond
 from ranker.second.network import SecondNet
+from ranker.second.tokens import CandidateTokens
 from tests.ranker.second.made import SIZES, model
 from tests.training.second.test_batching import question, window
 from training.second.dataset import Window
@@ -68,3 +69,18 @@ def test_a_model_that_has_learned_nothing_has_the_figures_of_light() -> None:
 def test_the_last_share_of_the_questions_is_held_out() -> None:
     assert decide_split(right_by_light(40), 0.25) == pytest.approx(30.0)
     assert decide_split([], 0.25) == float("inf")
+
+
+def test_a_light_stage_that_says_the_same_of_all_is_right_as_often_as_chance() -> None:
+    same = [
+        replace(each, questions=(replace(asked, plain=replace(asked.plain, candidates=flat(asked.plain.candidates))),))
+        for each in right_by_light(10)
+        for asked in each.questions
+    ]
+    found = judge(net(), run_of(same))
+    assert found["light_hr@1"] == pytest.approx(1 / 9)
+    assert found["light_score"] == pytest.approx(sum(1 / place for place in range(1, 10)) / 9)
+
+
+def flat(candidates: CandidateTokens) -> CandidateTokens:
+    return replace(candidates, light=np.zeros_like(candidates.light))
