@@ -35,7 +35,6 @@ from ranker.opening import (
     keep_catalogue,
     load_model,
     load_scorer,
-    load_version,
     open_store,
     reach,
     settle_memory,
@@ -46,7 +45,7 @@ from ranker.policy_config import PolicyConfig
 from ranker.ranking_desk import RankingDesk
 from ranker.recent_ids import LOG_BYTES, RecentIds, recent_ids
 from ranker.release.registry import Registry
-from ranker.second_watch import SecondWatch, second_watch
+from ranker.second_watch import SecondWatch, load_whole, second_watch
 from ranker.secret import load_secret
 from ranker.service import OnlineService, Owners
 from ranker.stages.light import Light
@@ -135,7 +134,7 @@ async def build(config: ServeConfig, policy: PolicyConfig, around: Surroundings 
             opened = await _open(config, policy, around, stack)
         except FeatureError as error:
             raise ConfigError(" ".join(str(error).split())) from error
-        watch = ModelWatch(registry, light, lambda version: load_version(registry, version).tried(), around.look_s)
+        watch = ModelWatch(registry, light, load_whole(registry, config), around.look_s)
         log, clock, look_s = opened.log, around.clock, around.look_s
         second = second_watch(registry, watch, lambda: log.end, clock, config, opened.memory, look_s)
         stack.push_async_callback(second.close)

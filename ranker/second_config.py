@@ -20,7 +20,10 @@ class ServeSecond(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         micro_batch: candidates at once.
         threads: of the device's thread; one core is the event loop's.
         reserve_ms: of a request's budget, left for what follows this stage.
-        max_happenings: of all users together that are kept in this process.
+        max_happenings: of all users together that are kept in this process's memory.
+        attic_mib: limit of this process's file for histories of users who left memory; 0 keeps none of them.
+        batching: whether the device takes several requests at once.
+        pages: whether what was encoded of a history is kept.
     """
 
     enabled: bool = True
@@ -35,3 +38,6 @@ class ServeSecond(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads: Annotated[int, Meta(ge=1, le=256)] = 1
     reserve_ms: Annotated[float, Meta(ge=0, le=10_000)] = 5.0
     max_happenings: Annotated[int, Meta(ge=1000, le=100_000_000)] = 400_000
+    attic_mib: Annotated[int, Meta(ge=0, le=1_000_000)] = 512
+    batching: bool = True
+    pages: bool = True

@@ -15,11 +15,16 @@ from ranker.clock import Clock
 from ranker.config import ServeConfig
 from ranker.degraded import Degraded
 from ranker.inference.memory_report import MemorySource
+from ranker.light_model import LightModel
 from ranker.model_watch import ModelWatch
+from ranker.opening import load_version
 from ranker.release.errors import RegistryError
 from ranker.release.registry import Registry
 from ranker.stages.second import Rescored
 from ranker.types import Ranking
+
+RETRY_LOOKS = 30
+"""After so many looks a version that could not be looked at is tried again: it may have been the disk."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +47,35 @@ class Desk(Protocol):
     def status(self) -> Mapping[str, Any]:
         """Figures for metrics."""
         ...
+
+
+def load_whole(registry: Registry, config: ServeConfig) -> Callable[[str], LightModel]:
+    """Loads a version's light model, tried, and only if its second stage can be used too: a version serves whole, or
+    the one before goes on with both.
+
+    Raises, when called:
+        RegistryError: a file is not what was published.
+        ConfigError: a file is no model, or a weight is not finite, or it was made for another schema.
+    """
+
+    def load(version: str) -> LightModel:
+        model = load_version(registry, version).tried()
+        if config.second.enabled:
+            _check_second(registry, version)
+        return model
+
+    return load
+
+
+def _check_second(registry: Registry, version: str) -> None:
+    manifest = registry.manifest(version)
+    if manifest.second is None:
+        return
+    try:
+        from ranker.second.weights import is_second_file, load_second_model
+    except ImportError:
+        return  # the watch says so; the light stage serves
+    load_second_model({name: registry.read(version, name) for name in manifest.files if is_second_file(name)}, manifest)
 
 
 def second_watch(
@@ -81,6 +115,7 @@ class SecondWatch:
         self._looked: str | None = None
         self._opening = False
         self._impossible = False
+        self._looks_to_retry: int | None = None
 
     async def run(self) -> None:
         """Looks until cancelled; what nobody foresaw is logged and ends no watch."""
@@ -94,8 +129,8 @@ class SecondWatch:
     async def look(self) -> None:
         """Once."""
         version = self._version()
-        if self._desk is None and version != self._looked:
-            self._looked = version
+        if self._desk is None and (version != self._looked or self._retries()):
+            self._looked, self._looks_to_retry = version, None
             self._desk = await self._opened(version)
         if self._desk is not None:
             await self._desk.follow(version)
@@ -116,6 +151,13 @@ class SecondWatch:
         """Figures for metrics; empty while no version has a second stage."""
         return self._desk.status() if self._desk is not None else {}
 
+    def _retries(self) -> bool:
+        """Whether it is time to try again what failed."""
+        if self._looks_to_retry is None:
+            return False
+        self._looks_to_retry -= 1
+        return self._looks_to_retry <= 0
+
     async def _opened(self, version: str | None) -> Desk | None:
         if version is None or self._impossible:
             return None
@@ -124,6 +166,7 @@ class SecondWatch:
             manifest = await asyncio.to_thread(self._registry.manifest, version)
             return await asyncio.to_thread(self._open_desk) if manifest.second is not None else None
         except RegistryError as error:
+            self._looks_to_retry = RETRY_LOOKS
             _log.error("the second stage of version %s cannot be looked at: %s", version, error)
         except ImportError as error:
             self._impossible = True

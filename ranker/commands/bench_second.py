@@ -27,14 +27,19 @@ def run(args: Namespace) -> int:
     if (args.models is None) != (args.log is None):
         raise CommandError("--models and --log are needed together")
     from training.bench.figures import plain as plainly
-    from training.bench.second import PASSED_ON, Size, measure, quick
+    from training.bench.second import PASSED_ON, Size, measure, measure_service, quick
+    from training.bench.second_service import ServiceLoad
 
     console = stdout()
     tell = (lambda _: None) if args.json else (lambda text: console.print(plain(f"  {text}")))
     loaded = tuple(length for length in args.lengths if length in MULTIPLES) or args.lengths[-1:]
     size = quick(args.lengths) if args.quick else Size(args.lengths, loaded, args.rounds)
     with tempfile.TemporaryDirectory(prefix="nextaction-bench-") as folder:
-        report = measure(size, Path(folder), tell)
+        if args.service:
+            load = ServiceLoad(users=8, seconds=1.0, steps=1, least=1) if args.quick else ServiceLoad()
+            report = measure_service(loaded, load, Path(folder), tell)
+        else:
+            report = measure(size, Path(folder), tell)
     if args.models is not None:
         report["judged"] = _judged(args, PASSED_ON, tell)
     machine = {"cores": _cores(), "threads": 1, "load_1m": os.getloadavg()[0], "gpu": "not measured"}
@@ -48,8 +53,11 @@ def run(args: Namespace) -> int:
 
 def table(report: Mapping[str, Any], machine: Mapping[str, Any]) -> list[str]:
     """The figures as lines: median over the rounds, then (least to most)."""
+    head = f"{machine['cores']} cores, one computes, load {machine['load_1m']:.1f}; GPU: {machine['gpu']}"
+    if "service" in report:
+        return [head, *_services(report)]
     lines = [
-        f"{machine['cores']} cores, one computes, load {machine['load_1m']:.1f}; GPU: {machine['gpu']}",
+        head,
         "d 128, 4 layers, random weights, 50 candidates, one new event; ms of processor time",
     ]
     for row in report["cost"]:
@@ -85,6 +93,36 @@ def _load(row: Mapping[str, Any], target: float | None) -> list[str]:
         f"  multiple                 {_of(row['multiple'])}{_least(target)}; tokens found {row['tokens_found']:.0%}",
         f"  waited for pages         {row['waited_for_pages']}; memory within 85 %: {row['memory_within']}",
     ]
+
+
+def _services(report: Mapping[str, Any]) -> list[str]:
+    lines = ["d 128, 4 layers, random weights, 50 candidates, one new event before each ranking; over HTTP"]
+    for name, targets in (("service", MULTIPLES), ("service_capped", {})):
+        for row in report[name]:
+            lines += _service(row, targets.get(row["length"]) if name == "service" else CAPPED)
+    return lines
+
+
+def _service(row: Mapping[str, Any], target: float | None) -> list[str]:
+    memory, rates = row["memory"], f"{_of(row['per_s'], 1)}, neither {_of(row['per_s_off'], 1)}"
+    multiple = _of(row["multiple"]) if row["multiple"] is not None else row["no_multiple"]
+    limit = f"memory of {row['memory_mib']} MiB" + (" for half of the users" if row["capped"] else "")
+    held = f"{memory['share']:.1%} used (at most {memory['most']:.0%}), {row['failures']} failed; held: {row['held']}"
+    lines = [
+        f"{row['length']} events, {row['users']} users: ranked by it within {row['bound_ms']:g} ms, a second",
+        f"  pages and batches        {rates}",
+        f"  multiple                 {multiple}{_least(target)}",
+        f"  {limit}: {held}",
+    ]
+    for name, way in (("cpu_ms", "pages and batches"), ("cpu_ms_off", "neither")):
+        if row[name] is not None:
+            lines.append(f"  ms of CPU each, {way}: {_of(row[name])}")
+    if row["looser"] is not None:
+        loose = row["looser"]
+        rates = f"{_of(loose['per_s'], 1)}, neither {_of(loose['per_s_off'], 1)}"
+        times = _of(loose["multiple"]) if loose["multiple"] is not None else "none"
+        lines.append(f"  within {loose['bound_ms']:g} ms            {rates}; multiple {times}")
+    return lines
 
 
 def _judged(args: Namespace, counts: Any, tell: Any) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ def _train(args: Namespace) -> int:
         train_last_item,
     )
 
-    _refuse(args, until="--until", over="--over", ablate="--ablate", activate="--activate", config="--config")
+    _refuse(args, until="--until", over="--over", ablate="--ablate", activate="--activate")
     if getattr(args, "device", "auto") not in ("auto", "cpu"):
         raise CommandError(f"--device {args.device}: --protocol last-item learns on the CPU")
     registry = Registry(args.models)
@@ -54,11 +54,12 @@ def _train(args: Namespace) -> int:
 def _settings(args: Namespace) -> FitSettings:
     import msgspec
 
-    from training.last_item.settings import FitSettings
+    from training.last_item.settings import FitSettings, load_fit
 
     given = {name: getattr(args, name, None) for name in ("seed", "epochs", "threads")}
+    wanted = {name: value for name, value in given.items() if value is not None}
     try:
-        return msgspec.convert({name: value for name, value in given.items() if value is not None}, FitSettings)
+        return msgspec.convert(msgspec.structs.asdict(load_fit(args.config)) | wanted, FitSettings)
     except msgspec.ValidationError as error:
         raise CommandError(f"{error} (given: {given})") from error
 
@@ -107,7 +108,11 @@ def _report(args: Namespace, registry: Registry, manifest: Manifest, seconds: fl
     )
     for name, value in manifest.metrics.items():
         console.print(plain(f"{name}: {value:.4f}"))
-    console.print(plain(f"transitions weigh {manifest.extra['blend']['weight']:g}"))
+    blend = manifest.extra["blend"]
+    console.print(plain(f"the network to the power {blend['network']:g}, transitions to the power {blend['weight']:g}"))
+    for name, standing in manifest.extra["standings"].items():
+        if standing["ended"] == "time":
+            warn(f"{name}: ended for time after {standing['epochs']} epochs, not because it got no better")
     console.print(f"{seconds:.1f} s")
 
 

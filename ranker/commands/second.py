@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from training.second.fit import Report
 
 CHECKPOINT = ".second-training"
-"""In the registry's folder: no version can be called so."""
+"""In the registry's folder, with the run's own name after it: no version can be called so."""
 
 
 def run(args: Namespace) -> int:
@@ -37,39 +38,46 @@ def run(args: Namespace) -> int:
         raise CommandError(
             "a version trained by --ablate is judged and never serves: leave out --activate and --override"
         )
-    checkpoint = args.models / CHECKPOINT
-    if args.anew:
-        checkpoint.unlink(missing_ok=True)
     until_s = _until_s(args, light)
-    request = Request(args.log, light, until_s, config, args.hint, args.device, frozenset(args.ablate), checkpoint)
+    request = Request(
+        args.log, light, until_s, config, args.hint, args.device, frozenset(args.ablate), args.models / CHECKPOINT,
+        args.anew,
+    )  # fmt: skip
     started_s = time.monotonic()
     with Steps() as steps:
         trained = train_second(request, steps, Told(steps))
         manifest = publish_second(registry, light, trained)
-        checkpoint.unlink(missing_ok=True)
+        if trained.checkpoint is not None:
+            trained.checkpoint.unlink(missing_ok=True)
         settled = settle(registry, manifest.version, args, until_s, steps, first=False)
     _report(args, manifest, settled, trained.resumed, time.monotonic() - started_s)
     return settled.status
 
 
 class Told:
-    """Progress of a fit: a bar of batches, and a line an epoch.
+    """Progress of a fit: a bar of batches, and a line an epoch, or now and then where one takes long.
 
     Args:
         every: batches between two looks at the bar.
+        line_s: seconds without a line at most.
     """
 
-    def __init__(self, steps: Steps, every: int = 5) -> None:
-        self._steps, self._every = steps, every
+    def __init__(
+        self, steps: Steps, every: int = 5, line_s: float = 30.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._steps, self._every, self._line_s, self._clock = steps, every, line_s, clock
+        self._said_s = clock()
 
     def __call__(self, report: Report) -> None:
         """Hears of a batch."""
         done = (report.epoch - 1) * report.batches + report.batch
         if report.batch == report.batches or report.batch % self._every == 0:
             self._steps("second", done, report.epochs * report.batches)
-        if report.batch == report.batches:
+        if report.batch == report.batches or self._clock() - self._said_s >= self._line_s:
+            self._said_s = self._clock()
+            where = "" if report.batch == report.batches else f", batch {report.batch} of {report.batches}"
             self._steps.say(
-                f"epoch {report.epoch} of at most {report.epochs}: loss {report.loss:.4f}, "
+                f"epoch {report.epoch} of at most {report.epochs}{where}: loss {report.loss:.4f}, "
                 f"{report.tokens_s:,.0f} tokens/s, {report.left_s:.0f} s left at most"
             )
 

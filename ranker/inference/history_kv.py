@@ -92,6 +92,40 @@ class HistoryKv:
                 self._write_page(last)
             first = last
 
+    def stretches(self, pages: int) -> Iterator[slice]:
+        """Positions to encode, in order, of so many pages at once at most, for a caller that settles each layer.
+
+        Raises:
+            NotFinite: what was filled cannot be kept; do not commit.
+        """
+        self._read()
+        layout, first, tokens = self._history.layout, self._history.layout.cached, self._page_tokens
+        while first < layout.tokens:
+            last = min(layout.tokens, (first // tokens + pages) * tokens)
+            yield slice(first, last)
+            if last % tokens:
+                self._write_tail(max(first, last // tokens * tokens), last)
+            first = last
+
+    def settle(self, layer: int, pages: range, keys: torch.Tensor, values: torch.Tensor) -> bool:
+        """Writes one layer of pages whose entries are all in the buffers; whether they are read back as others.
+
+        Args:
+            pages: of the window, in order.
+            keys, values: `[at least pages, page_tokens, channels]`, filled with what will be read in their place.
+
+        Raises:
+            NotFinite: what was filled cannot be kept; do not commit.
+        """
+        if not pages:
+            return False
+        here = slice(pages.start * self._page_tokens, pages.stop * self._page_tokens)
+        ids = self._history.layout.full[pages.start : pages.stop]
+        as_kept = (keys[: len(pages)], values[: len(pages)]) if self._store.full.spec.scheme != "fp32" else None
+        keys_here, values_here = (self._paged(each[layer, here]) for each in self._buffers)
+        self._store.full.write(ids, layer, keys_here, values_here, as_kept=as_kept)
+        return as_kept is not None
+
     def _read(self) -> None:
         layout = self._history.layout
         found = len(layout.full) - layout.fresh

@@ -43,12 +43,16 @@ class KvPages:
         """Bytes of pages and scratch."""
         return (count + 1) * spec.page_bytes + align_up(KvCodec.bytes_needed(spec, rows)) + 8 * rows
 
-    def write(self, ids: Sequence[int], layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def write(
+        self, ids: Sequence[int], layer: int, keys: torch.Tensor, values: torch.Tensor,
+        as_kept: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ) -> None:  # fmt: skip
         """Quantises whole pages of one layer.
 
         Args:
             ids: n pages that the caller has pinned and not published.
             keys, values: float32, `[n, tokens, channels]`.
+            as_kept: the same shapes, filled with what `read` would find.
 
         Raises:
             NotFinite: NaN, an infinity, or a range too wide; the pages in turn before it are written.
@@ -59,6 +63,8 @@ class KvPages:
             block = self._codec.encode(keys[first : first + len(chosen)], values[first : first + len(chosen)])
             for name, part in block.items():
                 self._fields[name][:, layer].index_copy_(0, chosen, part)
+            if as_kept is not None:
+                self._codec.decode(block, *(each[first : first + len(chosen)] for each in as_kept))
 
     def read(self, ids: Sequence[int], layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Dequantises pages of one layer into buffers of the caller.

@@ -66,11 +66,21 @@ def names(scope: Scope, start: int, events: Sequence[bytes], page_tokens: int) -
     Raises:
         InvalidSize: an event is not bytes.
     """
-    if not set(map(type, events)) <= {bytes}:
-        wrong = next(event for event in events if type(event) is not bytes)
+    return extended([root(scope, start)], events, page_tokens)
+
+
+def extended(begun: Sequence[bytes], events: Sequence[bytes], page_tokens: int) -> list[bytes]:
+    """The names of a window of which the first are known: the root's, and those of some pages.
+
+    Raises:
+        InvalidSize: an event is not bytes.
+    """
+    found = list(begun)
+    rest = events[(len(found) - 1) * page_tokens :]
+    if not set(map(type, rest)) <= {bytes}:
+        wrong = next(event for event in rest if type(event) is not bytes)
         raise InvalidSize(f"an event must be bytes that encode all the model reads of it, not {wrong!r}")
-    found = [root(scope, start)]
-    for end in range(page_tokens, len(events) + 1, page_tokens):
+    for end in range(len(found) * page_tokens, len(events) + 1, page_tokens):
         found.append(chain(found[-1], events[end - page_tokens : end]))
     return found
 

@@ -21,8 +21,9 @@ import msgspec
 
 from ranker.inference.history import Held, History, Layout
 from ranker.inference.memory_errors import HistoryTooLong, InvalidSize, LeaseError, PagesBusy
-from ranker.inference.page_hash import Scope, names, window_start
+from ranker.inference.page_hash import Scope, window_start
 from ranker.inference.page_match import Match, match
+from ranker.inference.page_names import PageNames
 from ranker.inference.page_table import TRASH, PageCounts, PageTable
 from ranker.inference.sizes import whole
 
@@ -87,6 +88,7 @@ class Pages:
         self.full = PageTable(config.pages, lambda page: erase("full", page))
         self.tails = PageTable(config.tails, lambda page: erase("tail", page))
         self.stats = PageStats()
+        self._names = PageNames(config.page_tokens)
         self._open: set[History] = set()
         self._lock = threading.Lock()
 
@@ -112,7 +114,7 @@ class Pages:
     def new_tokens(self, scope: Scope, events: Sequence[bytes], total: int | None = None) -> int:
         """How many events would have to be encoded now; pins nothing, so it may change."""
         start, window = self._window(events, total)
-        chained = names(scope, start, window, self.config.page_tokens)
+        chained = self._names.of(scope, start, window)
         with self._lock:
             return len(window) - self._cached(self._match(chained, window))
 
@@ -130,7 +132,7 @@ class Pages:
             InvalidSize: `events` do not cover the window.
         """
         start, window = self._window(events, total)
-        chained = names(scope, start, window, self.config.page_tokens)
+        chained = self._names.of(scope, start, window)
         with self._lock:
             found = self._match(chained, window)
             self._check_room(found)
@@ -167,6 +169,7 @@ class Pages:
         Returns:
             How many pages.
         """
+        self._names.forget(user)
         with self._lock:
             return self.full.forget(user) + self.tails.forget(user)
 

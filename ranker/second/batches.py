@@ -60,23 +60,40 @@ def candidate_batch(
     held = [(row, request, candidates, index, origin_s) for row, each in enumerate(rows)
             for request, candidates, index, origin_s in each]  # fmt: skip
     columns = held[0][2].features.shape[1]
-    action, target, number, index_of = (np.zeros(shape, np.int64) for _ in range(4))
+    action, target, number, index_of, place_of = (np.zeros(shape, np.int64) for _ in range(5))
     features, light = np.zeros((*shape, columns), np.float32), np.zeros(shape, np.float32)
     seconds, real = np.zeros(shape, np.float64), np.zeros(shape, np.bool_)
-    filled = [0] * len(rows)
+    filled, first = [0] * len(rows), np.cumsum([0, *map(len, rows)])
     for place, (row, request, candidates, index, origin_s) in enumerate(held):
         here = slice(filled[row], filled[row] + len(candidates))
         filled[row] = here.stop
         action[row, here], target[row, here] = candidates.actions, candidates.targets
         features[row, here], light[row, here] = candidates.features, candidates.light
         number[row, here], index_of[row, here], real[row, here] = place, index, True
+        place_of[row, here] = place - first[row]
         seconds[row, here] = max(request.time_s - origin_s, 0.0)
     batch = CandidateBatch(
         action=torch.from_numpy(action), target=torch.from_numpy(target), features=torch.from_numpy(features),
         light=torch.from_numpy(light), request=torch.from_numpy(number), index=torch.from_numpy(index_of),
-        seconds=torch.from_numpy(seconds), **_requests(requests),
+        seconds=torch.from_numpy(seconds), place=torch.from_numpy(place_of), **_asked(rows), **_requests(requests),
     )  # fmt: skip
     return batch, torch.from_numpy(real)
+
+
+def _asked(rows: Sequence[Sequence[tuple[RequestToken, CandidateTokens, int, float]]]) -> dict[str, Tensor]:
+    """The requests of each history, padded with the first of all."""
+    shape = (len(rows), max(map(len, rows), default=0))
+    asked, index_of, seconds = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.float64)
+    number = 0
+    for row, each in enumerate(rows):
+        for place, (request, _, index, origin_s) in enumerate(each):
+            asked[row, place], index_of[row, place] = number, index
+            seconds[row, place] = max(request.time_s - origin_s, 0.0)
+            number += 1
+    return {
+        "asked": torch.from_numpy(asked), "asked_index": torch.from_numpy(index_of),
+        "asked_seconds": torch.from_numpy(seconds),
+    }  # fmt: skip
 
 
 def _requests(requests: Sequence[RequestToken]) -> dict[str, Tensor]:

@@ -17,7 +17,13 @@ from ranker.second.network import SecondNet
 GRANULE = 4
 """Rows come in multiples of it."""
 
-BUFFERS = 3
+ASIDE = 16
+"""Scores beside those of the pages: a candidate's own, and nothing up to a whole vector, which is faster."""
+
+SPAN = 256
+"""New events at once, at most: more cost no less each."""
+
+BUFFERS = 4
 """At most; each may lose an alignment."""
 
 
@@ -32,7 +38,7 @@ class Shapes:
 
     Args:
         window: events of a history.
-        page_tokens: new events at once.
+        page_tokens: of a page; whatever is read exactly is one.
         micro_batch: candidates at once.
     """
 
@@ -41,21 +47,32 @@ class Shapes:
     micro_batch: int
 
     @property
+    def pages(self) -> int:
+        """Pages whose events are encoded at once, at most."""
+        return max(min(SPAN, self.window) // self.page_tokens, 1)
+
+    @property
+    def scored(self) -> int:
+        """Rows that are scored at once: candidates and their request, with the newest events."""
+        return GRANULE + whole_granules(1 + self.micro_batch)
+
+    @property
     def rows(self) -> int:
-        """Rows of the buffers: a page's events, or candidates with the newest events."""
-        return whole_granules(max(self.page_tokens, GRANULE + whole_granules(self.micro_batch)))
+        """Rows of the buffers."""
+        return whole_granules(max(self.pages * self.page_tokens, self.scored))
 
     @property
     def columns(self) -> int:
-        """Entries of a history, whole pages."""
-        return -(-self.window // self.page_tokens) * self.page_tokens
+        """Entries of a history, whole pages, at least one."""
+        return max(-(-self.window // self.page_tokens), 1) * self.page_tokens
 
 
 def workspace_bytes(sizes: Sizes, shapes: Shapes) -> int:
     """What `Buffers` ask for, at most."""
     rows, layers = (sum(_sizes_of(parts)) for parts in (_row_parts(sizes, shapes), _cast_parts(sizes, shapes)))
     history = 2 * sizes.layers * shapes.columns * sizes.dim
-    return align_up(4 * (rows + layers + history)) + BUFFERS * 2 * ALIGNMENT
+    kept = 2 * shapes.pages * shapes.page_tokens * sizes.dim
+    return align_up(4 * (rows + layers + history + kept)) + BUFFERS * 2 * ALIGNMENT
 
 
 class Buffers:
@@ -67,20 +84,35 @@ class Buffers:
     def __init__(self, workspace: Workspace, net: SecondNet, shapes: Shapes) -> None:
         sizes = net.sizes
         self.shapes = shapes
-        history = workspace.tensor("histories", (2, sizes.layers, shapes.columns, sizes.dim))
+        history, kept, rows, cast = runs(workspace, sizes, shapes, net.role.dtype)
+        self.histories, self.kept = history, kept
         self.keys, self.values = history.unbind(0)
-        rows = _cut(workspace, "rows", _row_parts(sizes, shapes), torch.float32)
-        self.inner, self.normal, self.size, self.joined, self.read, self.own, self.near, self.shares = rows
-        cast = _cut(workspace, "cast rows", _cast_parts(sizes, shapes), net.role.dtype)
-        self.cast, self.grown, self.out = cast[:3]
-        self.half = cast[3] if is_half(net.role.dtype) else self.joined
+        self.kept_keys, self.kept_values = kept.unbind(0)
+        self.inner, self.normal, self.size, self.joined, self.read, self.own, self.scores = _cut(
+            rows, _row_parts(sizes, shapes)
+        )
+        parts = _cut(cast, _cast_parts(sizes, shapes))
+        self.cast, self.grown, self.out = parts[:3]
+        self.half = parts[3] if is_half(net.role.dtype) else self.joined
+
+
+def runs(
+    workspace: Workspace, sizes: Sizes, shapes: Shapes, kind: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What all buffers are cut from; the same memory in every batch of a workspace."""
+    rows, cast = (sum(_sizes_of(parts)) for parts in (_row_parts(sizes, shapes), _cast_parts(sizes, shapes)))
+    return (
+        workspace.tensor("histories", (2, sizes.layers, shapes.columns, sizes.dim)),
+        workspace.tensor("kept pages", (2, shapes.pages, shapes.page_tokens, sizes.dim)),
+        workspace.tensor("rows", (rows,), torch.float32),
+        workspace.tensor("cast rows", (cast,), kind),
+    )
 
 
 def _row_parts(sizes: Sizes, shapes: Shapes) -> list[tuple[int, ...]]:
-    rows, dim = shapes.rows, sizes.dim
-    near = sizes.heads * rows * shapes.page_tokens
-    shared = near + 2 * sizes.heads * rows
-    return [(rows, dim), (rows, dim), (rows, 1), (rows, 3 * dim), (rows, dim), (rows, dim), (near,), (shared,)]
+    rows, dim, columns = shapes.rows, sizes.dim, shapes.columns + ASIDE
+    scores = sizes.heads * max(shapes.scored, shapes.page_tokens) * columns
+    return [(rows, dim), (rows, dim), (rows, 1), (rows, 3 * dim), (rows, dim), (rows, dim), (scores,)]
 
 
 def _cast_parts(sizes: Sizes, shapes: Shapes) -> list[tuple[int, ...]]:
@@ -93,9 +125,8 @@ def _sizes_of(parts: list[tuple[int, ...]]) -> list[int]:
     return [align_up(prod(part)) for part in parts]
 
 
-def _cut(workspace: Workspace, name: str, parts: list[tuple[int, ...]], kind: torch.dtype) -> list[Tensor]:
+def _cut(run: Tensor, parts: list[tuple[int, ...]]) -> list[Tensor]:
     elements = _sizes_of(parts)
-    run = workspace.tensor(name, (sum(elements),), kind)
     ends = accumulate(elements)
     return [run[end - size :][: prod(part)].view(part) for end, size, part in zip(ends, elements, parts, strict=True)]
 

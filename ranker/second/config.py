@@ -82,18 +82,20 @@ class LossWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Args:
         listwise: softmax over a query's candidates of the utility's logit.
         outcomes: one cross-entropy per head.
+        answer: at every request, which action is useful, among all: what the request's own reading foretells.
         next_action: at every event of a history, which action comes next.
     """
 
     listwise: Weight = 1.0
     outcomes: Weight = 0.2
+    answer: Weight = 1.0
     next_action: Weight = 0.2
 
 
 class TrainSecond(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How it learns; see configs/second.yaml."""
 
-    pretrain: Annotated[int, Meta(ge=0, le=1000)] = 10
+    pretrain: Annotated[int, Meta(ge=0, le=1000)] = 4
     epochs: Annotated[int, Meta(ge=1, le=1000)] = 4
     patience: Annotated[int, Meta(ge=1, le=1000)] = 2
     held_out: Annotated[float, Meta(gt=0, le=0.5)] = 0.1
@@ -104,12 +106,13 @@ class TrainSecond(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dropout: Share = 0.2
     token_dropout: Share = 0.1
     unknown: Share = 0.02
-    negatives: Annotated[int, Meta(ge=1, le=1000)] = 16
+    negatives: Annotated[int, Meta(ge=1, le=1000)] = 24
     top: Annotated[int, Meta(ge=0, le=1000)] = 32
     others: Annotated[int, Meta(ge=0, le=1000)] = 8
-    max_queries: Whole = 20_000
+    max_queries: Whole = 50_000
     folds: Annotated[int, Meta(ge=2, le=20)] = 4
     hint_share: Share = 0.3
+    smoothing: Share = 0.1
     average: Share = 0.0
     full_softmax: Whole = 20_000
     sampled: Whole = 2048

@@ -143,6 +143,9 @@ class SecondDesk:
             "users": len(histories) if histories is not None else 0,
             "happenings": histories.happenings if histories is not None else 0,
             "users_left": histories.left if histories is not None else 0,
+            "users_away": histories.away if histories is not None else 0,
+            "users_back": histories.back if histories is not None else 0,
+            "users_lost": histories.lost if histories is not None else 0,
             "engine": device.engine.metrics() if device is not None else None,
         }
 
@@ -173,7 +176,7 @@ class SecondDesk:
         device = await self._device_for(sizes)
         paged = PagedSecond(
             MODEL, version, entry, known, sizes, device.store,
-            micro_batch=self._config.micro_batch, dtype=DTYPES[self._config.weights],
+            micro_batch=self._config.micro_batch, dtype=DTYPES[self._config.weights], pages=self._config.pages,
         )  # fmt: skip
         warm = warm_asks(sizes, min(self._config.passed_on or entry.passed_on, 1000))
         await device.engine.load(paged.key, paged, warm=warm)

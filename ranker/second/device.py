@@ -52,7 +52,7 @@ def open_device(sizes: Sizes, registry: Registry, config: ServeSecond) -> Second
     room = pool.largest_run_bytes - workspace
     store = open_store(pool, spec, config_that_fits(room, spec, longest=sizes.window))
     limits = SchedulerConfig(
-        max_batch_requests=config.max_batch_requests,
+        max_batch_requests=config.max_batch_requests if config.batching else 1,
         max_queue_requests=config.max_queue_requests,
         max_batch_tokens=max(4096, sizes.window + 1000),
     )

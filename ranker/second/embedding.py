@@ -1,6 +1,6 @@
 """Embeds new events and candidates for serving: one bag of all tables' rows, and small matrices for the numbers.
 
-The same sums as `SecondNet.embed_events` and `embed_candidates`, in float32, with a tenth of the calls.
+The same sums as `SecondNet` for events, requests and candidates, in float32, with a tenth of the calls.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Embedding:
         torch.addmm(self._bags(numbers, shares), torch.from_numpy(said), self._folded.happened, out=out)
 
     def candidates(self, request: RequestToken, candidates: CandidateTokens, out: Tensor) -> None:
-        """Fills [candidates, dim]."""
+        """Fills [1 + candidates, dim]; the first is the request itself."""
+        out[:] = self._request(request)
         own = np.empty((len(candidates), 2), np.int64)
         np.add(candidates.actions, self._action, out=own[:, 0])
         np.add(candidates.targets, self._target, out=own[:, 1])
@@ -58,8 +59,17 @@ class Embedding:
             self._folded.light_in_bias, torch.from_numpy(self._light(candidates)), self._folded.light_in
         )
         torch.ops.aten.gelu_(light)
-        torch.addmm(self._request(request), light, self._folded.light_out, out=out)
-        out.add_(self._bags(own))
+        out[1:].addmm_(light, self._folded.light_out).add_(self._bags(own)).add_(self._folded.light_out_bias)
+
+    def foretold(self, request: Tensor, candidates: CandidateTokens) -> Tensor:
+        """Logits [candidates] of the actions to come next.
+
+        Args:
+            request: [dim] what it made of the history.
+        """
+        numbers = torch.from_numpy(candidates.actions.astype(np.int64))
+        own = self._table.index_select(0, numbers + self._action).float()
+        return torch.addmv(self._folded.told_bias.index_select(0, numbers), own, request * self._folded.told)
 
     def _request(self, request: RequestToken) -> Tensor:
         """What all candidates share, [1, dim]."""

@@ -1,4 +1,4 @@
-"""A network's weights as serving multiplies by them: norms' weights, scales and biases folded into what follows.
+"""A network's weights as serving multiplies by them: norms' weights, scales and biases are in what follows.
 
 The pairs that attention rotates lie side by side, so that a rotation is one multiplication of complex numbers; keys in
 pages are in that order too.
@@ -39,7 +39,9 @@ class Folded:
         light_in, light_out: [in, out] of the light stage's vector, in float32 as all that follows.
         spoken: [dim, dim] of what a request says.
         happened: [session bits + 4, dim] of an event's session, time since the one before, and one.
-        asked: [session bits + 4 + CLOCK, dim] the same of a request, its clock, and all that every candidate gets.
+        asked: [session bits + 4 + CLOCK, dim] the same of a request, its clock, and all that its candidates get too.
+        told: [dim] by which what a request made of the history is multiplied before it meets the actions.
+        told_bias: [actions].
     """
 
     blocks: tuple[FoldedBlock, ...]
@@ -49,6 +51,10 @@ class Folded:
     light_in: Tensor
     light_in_bias: Tensor
     light_out: Tensor
+    light_out_bias: Tensor
+    told: Tensor
+    told_bias: Tensor
+    told_gain: float
     spoken: Tensor
     happened: Tensor
     asked: Tensor
@@ -58,15 +64,19 @@ def folded(net: SecondNet) -> Folded:
     """Of a network whose parameters are float32 or bfloat16; large matrices keep that format."""
     happened = torch.cat([_turned(net.sessions) * net.sizes.session_bits**-0.5, _turned(net.gaps), _bias(net.gaps)])
     asked = torch.cat([happened, _turned(net.clock)])
-    asked[-net.clock.in_features - 1] += (net.role.float() + net.requests.bias.float()) + net.light_out.bias.float()
+    asked[-net.clock.in_features - 1] += net.role.float() + net.requests.bias.float()
     return Folded(
         tuple(_block(block) for block in net.layers),
-        judge=_turned(net.outcomes) * net.after.weight.float()[:, None],
+        judge=_turned(net.outcomes) * _norm(net.after),
         judge_bias=net.outcomes.bias.float(),
         light_gain=net.light_gain.float(),
         light_in=_turned(net.light_in),
         light_in_bias=net.light_in.bias.float(),
         light_out=_turned(net.light_out),
+        light_out_bias=net.light_out.bias.float(),
+        told=_norm(net.after)[:, 0] * net.next_scale.float(),
+        told_bias=net.next_bias.float(),
+        told_gain=float(net.told_gain),
         spoken=_turned(net.requests),
         happened=happened,
         asked=asked,
@@ -75,16 +85,23 @@ def folded(net: SecondNet) -> Folded:
 
 def _block(block: Block) -> FoldedBlock:
     kind = block.out.weight.dtype
-    joined = _turned(block.query_key_value) * block.before_attention.weight.float()[:, None]
+    joined = _turned(block.query_key_value) * _norm(block.before_attention)
     dim = len(joined)
     pairs = _pairs(block.heads, block.head_dim)
     query, key, value = joined[:, :dim][:, pairs], joined[:, dim : 2 * dim][:, pairs], joined[:, 2 * dim :]
-    up = _turned(block.up) * block.before_feed_forward.weight.float()[:, None]
+    up = _turned(block.up) * _norm(block.before_feed_forward)
     return FoldedBlock(
         torch.cat([query * block.head_dim**-0.5, key, value], dim=1).to(kind),
         _turned(block.out).to(kind), up.to(kind), block.up.bias.detach(), _turned(block.down).to(kind),
         block.down.bias.detach().float(),
     )  # fmt: skip
+
+
+def _norm(norm: torch.nn.RMSNorm) -> Tensor:
+    """What a norm multiplies by beside one over the length of a row."""
+    weight: Tensor = norm.weight.detach().float()[:, None]
+    found: Tensor = weight * float(len(weight)) ** 0.5
+    return found
 
 
 def _pairs(heads: int, head_dim: int) -> Tensor:

@@ -1,29 +1,31 @@
 """The network's blocks on buffers of a workspace: what `SecondNet` computes, with a fraction of its calls.
 
-Rows come in whole granules, padded with zeros, and a new event lies in the row that its place in the page says. Every
-row reads the pages before its own, merged by the log of their sum of exponentials with what is in its page and, for a
-candidate, with itself. So the shapes of the sums, and with them the last bits of a result, do not depend on who else is
-in the batch or on what was cached.
+A span of new events goes through one layer after the other as one matrix. Its pages are kept layer by layer, and read
+as they are kept by the rows after them, so the same numbers are read whatever was cached.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ranker.second.buffers import GRANULE, Buffers, is_half, whole_granules
-from ranker.second.config import HEADS, Sizes
+from ranker.second.buffers import Buffers, is_half, whole_granules
+from ranker.second.config import HEADS
 from ranker.second.embedding import Embedding
 from ranker.second.folded import FoldedBlock, folded
 from ranker.second.network import SecondNet
+from ranker.second.passes import Group, Pass, RowViews, Sight, Span, Views
 from ranker.second.tokens import CandidateTokens, EventTokens, RequestToken
 
 EPSILON = 1e-6
 """Of the network's norms."""
+
+Settle = Callable[[int], bool]
+"""Keeps one layer of the pages that a span fills; whether they are read as others, which are in `Buffers.kept_…`."""
 
 
 @dataclass(frozen=True)
@@ -41,205 +43,179 @@ class Asked:
     origin_s: float
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """One pass: rows of new events, then rows of candidates.
-
-    Args:
-        first, stop: events in it, of the window; equal where there are none.
-        skipped: rows before the first event.
-        events: rows for events, whole granules.
-        page: entries before the page that all rows read exactly.
-        turn: complex [rows, 2 · heads, head_dim / 2].
-        hidden: [heads, rows, page_tokens] 0, or −inf where a row does not see an entry of the page.
-        views: that all layers share.
-    """
-
-    first: int
-    stop: int
-    skipped: int
-    events: int
-    page: int
-    turn: Tensor
-    hidden: Tensor
-    views: _Views
-
-
-class _Views:
-    """Parts of the buffers as the layers of one pass use them.
-
-    Args:
-        page: entries before the page.
-    """
-
-    def __init__(self, buffers: Buffers, sizes: Sizes, total: int, page: int) -> None:
-        heads, width, tokens = sizes.heads, sizes.head_dim, buffers.shapes.page_tokens
-        self.inner, self.size, self.normal = buffers.inner[:total], buffers.size[:total], buffers.normal[:total]
-        self.cast, self.grown, self.out = buffers.cast[:total], buffers.grown[:total], buffers.out[:total]
-        self.joined, self.half, self.read = buffers.joined[:total], buffers.half[:total], buffers.read[:total]
-        parts = self.joined.view(total, 3, heads, width)
-        self.pairs = torch.view_as_complex(self.joined[:, : 2 * sizes.dim].view(total, 2 * heads, width // 2, 2))
-        self.queries, self.keys = parts[:, 0], parts[:, 1]
-        self.own = buffers.own[:total].view(total, heads, width)
-        self.query, self.value = self.queries.transpose(0, 1), parts[:, 2].transpose(0, 1)
-        self.read_by_head = self.read.view(total, heads, width).transpose(0, 1)
-        self.near = buffers.near[: heads * total * tokens].view(heads, total, tokens)
-        columns = tokens + 1 + (page > 0)
-        self.shares = buffers.shares[: heads * total * columns].view(heads, total, columns)
-        self.near_share, self.own_share = self.shares[:, :, :tokens], self.shares[:, :, tokens : tokens + 1]
-        self.far_share = self.shares[:, :, tokens + 1 :]
-        keys, values = (
-            each.view(sizes.layers, -1, heads, width).transpose(1, 2) for each in (buffers.keys, buffers.values)
-        )
-        self.near_keys = keys[:, :, page : page + tokens].transpose(2, 3).unbind(0)
-        self.near_values = values[:, :, page : page + tokens].unbind(0)
-        self.far_keys, self.far_values = keys[:, None, :, :page].unbind(0), values[:, None, :, :page].unbind(0)
-
-
 class Forward:
     """Encodes new events and scores candidates.
 
     Args:
         net: with parameters in one format, float32 or bfloat16; what is kept of a history is float32 in either case.
+        page_tokens: entries of a page.
     """
 
-    def __init__(self, net: SecondNet) -> None:
+    def __init__(self, net: SecondNet, page_tokens: int) -> None:
         self._sizes, self._kind = net.sizes, net.role.dtype
         self._folded = folded(net)
         self._embedding = Embedding(net, self._folded)
         self._rates = net.rates.numpy()
+        self._sight = Sight(page_tokens)
+        self._least = torch.full((1, 1), EPSILON * net.sizes.dim)
 
-    def encode(self, buffers: Buffers, asked: Asked, first: int, stop: int) -> None:
-        """Fills keys and values of the window's events from `first` to `stop`, all of one page."""
-        self._pass(buffers, self._rows(buffers, asked, first, stop, asked.candidates.rows(slice(0, 0))))
+    def encode(self, views: Views, asked: Asked, span: Span, settle: Settle | None = None) -> None:
+        """Fills keys and values of the span's events.
 
-    def score(self, buffers: Buffers, asked: Asked) -> Tensor:
-        """Outcome logits [candidates, HEADS], float32, in memory of their own; the whole window is in the buffers."""
-        length = len(asked.tokens)
-        return self._scored(buffers, asked, length, length)
+        Args:
+            span: within as many pages as the buffers have rows for.
+            settle: None leaves the numbers as they are.
+        """
+        none = asked.candidates.rows(slice(0, 0))
+        self._run(self._pass(views, asked, span, none), views.buffers, settle)
 
-    def encode_and_score(self, buffers: Buffers, asked: Asked, first: int) -> Tensor:
-        """Both, with the newest events, all of one granule, in the first pass of the candidates."""
-        return self._scored(buffers, asked, first, len(asked.tokens))
+    def score(self, views: Views, asked: Asked, span: Span | None = None) -> Tensor:
+        """Outcome logits [candidates, HEADS], float32, in memory of their own.
 
-    def _scored(self, buffers: Buffers, asked: Asked, first: int, stop: int) -> Tensor:
-        size = buffers.shapes.micro_batch
+        Args:
+            span: the newest events, all of one granule, encoded in the first pass of the candidates; None where the
+                whole window is in the buffers.
+        """
+        size, stop = views.buffers.shapes.micro_batch, len(asked.tokens)
         found = torch.empty(len(asked.candidates), len(HEADS))
         for at in range(0, len(asked.candidates), size):
             some = asked.candidates.rows(slice(at, at + size))
-            rows = self._rows(buffers, asked, stop if at else first, stop, some)
-            self._pass(buffers, rows)
-            self._judge(rows, some, found[at : at + len(some)])
+            new = span if span is not None and not at else Span(stop, stop)
+            one = self._pass(views, asked, new, some)
+            self._run(one, views.buffers, None)
+            self._judge(one, some, found[at : at + len(some)])
         return found
 
-    def _judge(self, rows: _Rows, candidates: CandidateTokens, out: Tensor) -> None:
-        """The light score and a correction."""
-        known = self._folded
-        normal = _normalised(rows.views, rows.views.normal)[rows.events : rows.events + len(candidates)]
-        torch.addmm(known.judge_bias, normal, known.judge, out=out)
+    def anew(self, views: Views, asked: Asked) -> Tensor:
+        """Outcome logits [candidates, HEADS] with nothing kept of the history."""
+        shapes = views.buffers.shapes
+        step = shapes.pages * shapes.page_tokens
+        for first in range(0, len(asked.tokens), step):
+            self.encode(views, asked, Span(first, min(first + step, len(asked.tokens))))
+        return self.score(views, asked)
+
+    def _judge(self, one: Pass, candidates: CandidateTokens, out: Tensor) -> None:
+        """The light score, a correction, and what the request foretells."""
+        known, first = self._folded, one.span.rows
+        normal = self._normalised(one.views, one.views.normal)[first : first + 1 + len(candidates)]
+        torch.addmm(known.judge_bias, normal[1:], known.judge, out=out)
         out.addcmul_(torch.from_numpy(candidates.light)[:, None], known.light_gain)
+        out.add_(self._embedding.foretold(normal[0], candidates)[:, None], alpha=known.told_gain)
 
     # ---- rows
 
-    def _rows(self, buffers: Buffers, asked: Asked, first: int, stop: int, candidates: CandidateTokens) -> _Rows:
-        page_tokens, real = buffers.shapes.page_tokens, stop - first
-        block = first // GRANULE * GRANULE
-        events = whole_granules(stop) - block if real else 0
-        page = max(block if real else stop - 1, 0) // page_tokens * page_tokens
-        total = events + whole_granules(len(candidates))
-        inner = buffers.inner[:total].zero_()
-        # what is not there is hidden, and yet multiplied
-        for each in (buffers.keys, buffers.values):
-            each[:, stop : page + page_tokens].zero_()
-        seconds = np.full(total, max(asked.request.time_s - asked.origin_s, 0.0))
-        places = np.full(total, float(len(asked.tokens)))
-        hidden = np.zeros((total, page_tokens), np.float32)
-        hidden[:, stop - page :] = -np.inf
-        if real:
-            here = slice(first - block, stop - block)
-            placed = np.zeros(events, asked.tokens.dtype)
-            placed[here] = asked.tokens[first:stop]
-            self._embedding.events(placed, inner[:events])
-            seconds[here] = np.maximum(asked.tokens["time_s"][first:stop] - asked.origin_s, 0.0)
-            places[:events] = np.arange(block, block + events)
-            hidden[:events] = np.where(np.arange(page_tokens) > places[:events, None] - page, -np.inf, 0.0)
-        if len(candidates):
-            self._embedding.candidates(asked.request, candidates, inner[events : events + len(candidates)])
-        shown = torch.from_numpy(hidden).expand(self._sizes.heads, -1, -1)
-        views = _Views(buffers, self._sizes, total, page)
-        return _Rows(first, stop, first - block, events, page, self._turns(places, seconds), shown, views)
+    def _pass(self, views: Views, asked: Asked, span: Span, candidates: CandidateTokens) -> Pass:
+        places = whole_granules(1 + len(candidates)) if len(candidates) else 0
+        sight = self._sight
+        groups = sight.of_candidates(views, span, places) if places else sight.of_events(views, span)
+        self._clear(views.buffers, span)
+        found = views.rows(span.rows + places)
+        self._embed(found.inner, asked, span, candidates)
+        return Pass(span, self._turns(asked, span, places), found, groups, only_kept=not places)
 
-    def _turns(self, places: NDArray[np.float64], seconds: NDArray[np.float64]) -> Tensor:
-        """`attention.turns` as complex numbers, for the queries and keys of all heads."""
-        by_place = len(self._rates) - len(self._rates) // 2
-        angles = np.empty((len(places), len(self._rates)))
+    def _clear(self, buffers: Buffers, span: Span) -> None:
+        """What is not there is hidden, and yet multiplied."""
+        tokens = buffers.shapes.page_tokens
+        end = max(-(-span.stop // tokens), 1) * tokens
+        if span.stop < end:
+            buffers.histories[:, :, span.stop : end].zero_()
+
+    def _embed(self, inner: Tensor, asked: Asked, span: Span, candidates: CandidateTokens) -> None:
+        if span.rows:
+            placed = np.zeros(span.rows, asked.tokens.dtype)
+            placed[span.here] = asked.tokens[span.first : span.stop]
+            self._embedding.events(placed, inner[: span.rows])
+        if len(candidates):
+            end = span.rows + 1 + len(candidates)
+            self._embedding.candidates(asked.request, candidates, inner[span.rows : end])
+            inner[end:].zero_()
+
+    def _turns(self, asked: Asked, span: Span, candidates: int) -> Tensor:
+        """`attention.turns` as complex numbers, for the queries and keys of all heads; one for all candidates."""
+        by_place, end = len(self._rates) - len(self._rates) // 2, span.rows
+        seconds = np.full(end + 1, max(asked.request.time_s - asked.origin_s, 0.0))
+        seconds[span.here] = np.maximum(asked.tokens["time_s"][span.first : span.stop] - asked.origin_s, 0.0)
+        places = np.arange(span.block, span.block + end + 1, dtype=np.float64)
+        places[end] = len(asked.tokens)
+        angles = np.empty((end + 1, len(self._rates)))
         np.multiply(places[:, None], self._rates[:by_place], out=angles[:, :by_place])
         np.multiply(seconds[:, None], self._rates[by_place:], out=angles[:, by_place:])
-        turned = np.empty(angles.shape, np.complex64)
-        turned.real, turned.imag = np.cos(angles), np.sin(angles)
+        turned = np.empty((end + candidates, len(self._rates)), np.complex64)
+        cosines, sines = np.cos(angles), np.sin(angles)
+        turned.real[:end], turned.imag[:end] = cosines[:end], sines[:end]
+        turned.real[end:], turned.imag[end:] = cosines[end], sines[end]
         return torch.from_numpy(turned)[:, None].expand(-1, 2 * self._sizes.heads, -1).contiguous()
 
     # ---- layers
 
-    def _pass(self, buffers: Buffers, rows: _Rows) -> None:
+    def _run(self, one: Pass, buffers: Buffers, settle: Settle | None) -> None:
+        last = self._sizes.layers - 1
         for layer, block in enumerate(self._folded.blocks):
-            self._project(rows, block)
-            if rows.stop > rows.first:
-                self._keep(buffers, rows, layer)
-            self._attend(rows, layer)
-            self._finish(rows.views, block)
+            self._project(one, block)
+            if one.span.rows:
+                self._keep(buffers, one, layer)
+            changed = settle is not None and settle(layer)
+            read = not one.only_kept or layer < last
+            for group in one.groups:
+                if read:
+                    self._attend(group, layer)
+                if changed:
+                    self._replace(buffers, one.span, group, layer)
+            if read:
+                self._finish(one.views, block)
 
-    def _project(self, rows: _Rows, block: FoldedBlock) -> None:
+    def _project(self, one: Pass, block: FoldedBlock) -> None:
         """Rotated queries and keys, and values."""
-        views = rows.views
-        torch.mm(_normalised(views, views.cast), block.joined, out=views.half)
+        views = one.views
+        torch.mm(self._normalised(views, views.cast), block.joined, out=views.half)
         if is_half(self._kind):
             views.joined.copy_(views.half)
-        views.pairs.mul_(rows.turn)
+        views.pairs.mul_(one.turn)
 
-    def _keep(self, buffers: Buffers, rows: _Rows, layer: int) -> None:
+    def _keep(self, buffers: Buffers, one: Pass, layer: int) -> None:
         """New events' entries of the history."""
-        dim, end = self._sizes.dim, rows.skipped + rows.stop - rows.first
-        buffers.keys[layer, rows.first : rows.stop] = rows.views.joined[rows.skipped : end, dim : 2 * dim]
-        buffers.values[layer, rows.first : rows.stop] = rows.views.joined[rows.skipped : end, 2 * dim :]
+        dim, span, joined = self._sizes.dim, one.span, one.views.joined[one.span.here]
+        buffers.keys[layer, span.first : span.stop] = joined[:, dim : 2 * dim]
+        buffers.values[layer, span.first : span.stop] = joined[:, 2 * dim :]
 
-    def _attend(self, rows: _Rows, layer: int) -> None:
-        """The exact softmax over the pages before, the page, and a candidate itself, into `read`."""
-        views = rows.views
-        torch.baddbmm(rows.hidden, views.query, views.near_keys[layer], out=views.near)
-        own = torch.mul(views.queries, views.keys, out=views.own).sum(dim=-1).T[:, :, None]
-        own[:, : rows.events] = -torch.inf
-        if rows.page:
-            far, total = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-                views.query[None], views.far_keys[layer], views.far_values[layer], 0.0, False, scale=1.0
-            )
-            torch.cat((views.near, own, total[0, :, :, None]), dim=2, out=views.shares)
-            torch.softmax(views.shares, dim=2, out=views.shares)
-            torch.mul(far[0], views.far_share, out=views.read_by_head)
-            views.read_by_head.addcmul_(views.value, views.own_share)
-        else:
-            torch.cat((views.near, own), dim=2, out=views.shares)
-            torch.softmax(views.shares, dim=2, out=views.shares)
-            torch.mul(views.value, views.own_share, out=views.read_by_head)
-        views.read_by_head.baddbmm_(views.near_share, views.near_values[layer])
+    def _replace(self, buffers: Buffers, span: Span, group: Group, layer: int) -> None:
+        """A full page as it will be read from now on, once its own rows have seen it exactly."""
+        if group.full is None:
+            return
+        tokens = buffers.shapes.page_tokens
+        first = (span.full(tokens).start + group.full) * tokens
+        buffers.histories[:, layer, first : first + tokens] = buffers.kept[:, group.full]
 
-    def _finish(self, views: _Views, block: FoldedBlock) -> None:
+    def _attend(self, group: Group, layer: int) -> None:
+        """The exact softmax over the pages before, the page, and a candidate itself."""
+        reading = group.reading
+        torch.bmm(reading.query, reading.keys[layer], out=reading.seen)
+        reading.near.add_(group.hidden)
+        reading.aside.fill_(-torch.inf)
+        if reading.has_own:
+            torch.mul(reading.own_query, reading.own_key, out=reading.product)
+            torch.sum(reading.product, dim=-1, out=reading.own_out)
+        torch.softmax(reading.scores, dim=2, out=reading.scores)
+        torch.bmm(reading.seen, reading.values[layer], out=reading.read)
+        if reading.has_own:
+            reading.own_read.addcmul_(reading.own_value, reading.own_share)
+
+    def _finish(self, views: RowViews, block: FoldedBlock) -> None:
         """Adds what was read and what the feed-forward part makes of it."""
         self._add(views, views.read, block.out)
-        torch.addmm(block.up_bias, _normalised(views, views.cast), block.up, out=views.grown)
+        torch.addmm(block.up_bias, self._normalised(views, views.cast), block.up, out=views.grown)
         torch.ops.aten.gelu_(views.grown)
         self._add(views, views.grown, block.down)
         views.inner.add_(block.down_bias)
 
-    def _add(self, views: _Views, read: Tensor, weight: Tensor) -> None:
+    def _add(self, views: RowViews, read: Tensor, weight: Tensor) -> None:
         if not is_half(self._kind):
             views.inner.addmm_(read, weight)
         else:
             views.inner.add_(torch.mm(read.to(self._kind), weight, out=views.out))
 
-
-def _normalised(views: _Views, out: Tensor) -> Tensor:
-    """RMS norm; its weights are in what follows."""
-    size = torch.linalg.vector_norm(views.inner, 2, -1, True, out=views.size)
-    size.mul_(size).mul_(1.0 / views.inner.shape[1]).add_(EPSILON).rsqrt_()
-    return torch.mul(views.inner, size, out=out)
+    def _normalised(self, views: RowViews, out: Tensor) -> Tensor:
+        """RMS norm, but for the root of the width and the norm's weights: they are in what follows."""
+        size = torch.linalg.vector_norm(views.inner, 2, -1, True, out=views.size)
+        torch.addcmul(self._least, size, size, out=size).rsqrt_()
+        return torch.mul(views.inner, size, out=out)

@@ -11,6 +11,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -31,6 +32,8 @@ _KIND_OF = {"accepted": ACCEPTED, "completed": COMPLETED, "dismissed": DISMISSED
 MAX_OFFERED_TERMS = 12
 MAX_TERMS = 64
 """Terms kept of a happening; a model reads the first of them."""
+OPEN_RANKING = 3
+"""Happenings that take as much memory as a ranking with three items."""
 
 
 class Happening(msgspec.Struct, array_like=True, frozen=True):
@@ -62,12 +65,12 @@ class Happening(msgspec.Struct, array_like=True, frozen=True):
 
 def kind_of(interaction: str) -> str:
     """The kind of an interaction's, or a trigger's, type."""
-    return f"i:{interaction[:64]}"
+    return intern(f"i:{interaction[:64]}")
 
 
 def target_type(target: str | None) -> str | None:
     """`image` of `image:42`."""
-    return target.partition(":")[0] if target is not None and ":" in target else None
+    return intern(target.partition(":")[0]) if target is not None and ":" in target else None
 
 
 def session_hash(user: str, session: str | None) -> int:
@@ -86,7 +89,12 @@ def _packed(terms: Terms) -> bytes:
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return intern(value) if isinstance(value, str) and value else None
+
+
+def _shared(name: str | None) -> str | None:
+    """The one copy of a name: histories say few of them, often."""
+    return intern(name) if name is not None else None
 
 
 @dataclass
@@ -123,16 +131,25 @@ class Course:
         return self.kept[first:], self.kept[first - 1].time_s if first else None
 
 
+class Away(msgspec.Struct, array_like=True):
+    """One user's course, and the rankings that feedback may still name, each with its surface, to be put elsewhere."""
+
+    total: int
+    kept: list[Happening]
+    rankings: dict[str, tuple[RankingRow, str | None]]
+
+
 class Courses:
     """All users' courses, fed by the events of the log in the order of offsets.
 
     Args:
         keep: happenings kept per user, at least the longest window + 1; None keeps all.
         windows: how long after what feedback still counts.
+        most_ids: ids remembered, the latest; None: of all the events within the life of an id.
     """
 
-    def __init__(self, keep: int | None = None, windows: OutcomeWindows = WINDOWS) -> None:
-        self._keep, self._windows = keep, windows
+    def __init__(self, keep: int | None = None, windows: OutcomeWindows = WINDOWS, most_ids: int | None = None) -> None:
+        self._keep, self._windows, self._most_ids = keep, windows, most_ids
         self._courses: dict[str, Course] = {}
         self._open: dict[str, dict[str, tuple[RankingRow, str | None]]] = {}
         self._ids: dict[str, float] = {}
@@ -144,11 +161,27 @@ class Courses:
     def __len__(self) -> int:
         return len(self._courses)
 
-    def drop(self, user: str) -> int:
-        """Lets go of what is kept of a user, as if never seen; gives how many happenings that were."""
-        self._open.pop(user, None)
-        course = self._courses.pop(user, None)
-        return len(course.kept) if course is not None else 0
+    def size(self, user: str) -> int:
+        """What is kept of a user: happenings, and rankings that feedback may still name, each as OPEN_RANKING."""
+        course = self._courses.get(user)
+        open_rankings = OPEN_RANKING * len(self._open.get(user, ()))
+        return open_rankings + (len(course.kept) if course is not None else 0)
+
+    def take_out(self, user: str) -> Away | None:
+        """Lets go of a user, as if never seen, and gives what was kept; None where nothing was."""
+        course, rankings = self._courses.pop(user, None), self._open.pop(user, None)
+        if course is None:
+            return None
+        return Away(course.total, course.kept, rankings or {})
+
+    def put_back(self, user: str, away: Away) -> None:
+        """Takes in what `take_out` gave, though it may have been bytes meanwhile."""
+        for each in away.kept:
+            for name in ("kind", "action", "surface", "target"):
+                msgspec.structs.force_setattr(each, name, _shared(getattr(each, name)))
+        self._courses[user] = Course(away.total, away.kept)
+        if away.rankings:
+            self._open[user] = away.rankings
 
     def apply(self, offset: int, event: Event) -> int:
         """Takes one event in; gives how many happenings it was."""
@@ -161,9 +194,10 @@ class Courses:
             self._open.pop(event.user, None)
             return 0
         found = self._happenings(offset, event)
-        course = self._courses.setdefault(event.user, Course())
-        for happening in found:
-            course.add(happening, self._keep)
+        if found:
+            course = self._courses.setdefault(event.user, Course())
+            for happening in found:
+                course.add(happening, self._keep)
         return len(found)
 
     def _known(self, event: Event) -> bool:
@@ -173,7 +207,8 @@ class Courses:
         self._ids[key] = event.time_s
         while self._ids:  # in order of arrival, so the first is the oldest or nearly so
             oldest = next(iter(self._ids))
-            if event.time_s - self._ids[oldest] <= rows.ID_LIFE_S:
+            full = self._most_ids is not None and len(self._ids) > self._most_ids
+            if event.time_s - self._ids[oldest] <= rows.ID_LIFE_S and not full:
                 break
             del self._ids[oldest]
         return before is not None and event.time_s - before <= rows.ID_LIFE_S
@@ -182,16 +217,18 @@ class Courses:
         if isinstance(event, InteractionEvent):
             return [_interaction(offset, event)]
         if isinstance(event, RankingEvent):
+            if not event.items:
+                return []
             self._open_ranking(event)
-            return [_offer(offset, event)] if event.items else []
+            return [_offer(offset, event)]
         return self._feedback(offset, event)
 
     def _open_ranking(self, event: RankingEvent) -> None:
-        items = [OfferedItem(item.action, item.target) for item in event.items]
+        items = [OfferedItem(intern(item.action), item.target) for item in event.items]
         rankings = self._open.setdefault(event.user, {})
         row = RankingRow(event.time_s, event.user, event.session, [], items)
-        rankings[event.id] = (row, event.context.surface)
-        while len(rankings) > rows.MAX_RANKINGS:
+        rankings[event.id] = (row, _shared(event.context.surface))
+        while len(rankings) > rows.MAX_RANKINGS or _dead(rankings, event.time_s):
             del rankings[next(iter(rankings))]
 
     def _feedback(self, offset: int, event: FeedbackEvent) -> Sequence[Happening]:
@@ -202,14 +239,19 @@ class Courses:
         settled = [each for each in outcomes.settle(row, event, self._windows) if each.kind in _KIND_OF]
         session, target = session_hash(event.user, row.session), target_type(event.target)
         return [
-            Happening(event.time_s, offset, part, _KIND_OF[each.kind], each.action, surface, target, session)
+            Happening(event.time_s, offset, part, _KIND_OF[each.kind], _shared(each.action), surface, target, session)
             for part, each in enumerate(settled)
         ]
 
 
+def _dead(rankings: dict[str, tuple[RankingRow, str | None]], now_s: float) -> bool:
+    """Whether the oldest is beyond a ranking's life, as in the store."""
+    return now_s - next(iter(rankings.values()))[0].updated_s > rows.RANKING_LIFE_S
+
+
 def _interaction(offset: int, event: InteractionEvent) -> Happening:
     return Happening(
-        event.time_s, offset, 0, kind_of(event.type), event.action, _text(event.fields.get("surface")),
+        event.time_s, offset, 0, kind_of(event.type), _shared(event.action), _text(event.fields.get("surface")),
         target_type(event.target), session_hash(event.user, event.session),
         _packed(context_terms(event.fields, event.text)),
     )  # fmt: skip
@@ -220,8 +262,8 @@ def _offer(offset: int, event: RankingEvent) -> Happening:
     shown = [f"o:{item.action}" for item in event.items[:MAX_OFFERED_TERMS]]
     first = min(event.items, key=lambda item: item.position)
     return Happening(
-        event.time_s, offset, 0, OFFERED, first.action, event.context.surface, target_type(first.target),
-        session_hash(event.user, event.session), _packed(hash_terms(shown)),
+        event.time_s, offset, 0, OFFERED, _shared(first.action), _shared(event.context.surface),
+        target_type(first.target), session_hash(event.user, event.session), _packed(hash_terms(shown)),
     )  # fmt: skip
 
 

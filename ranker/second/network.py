@@ -55,6 +55,9 @@ class CandidateBatch:
         request: [batch, candidates] row of the request in what follows.
         index: [batch, candidates] events of the window before the request.
         seconds: float64 [batch, candidates] from the window's first event to the request.
+        place: [batch, candidates] column of the request in `asked`.
+        asked: [batch, asked] rows of the requests that a history answers.
+        asked_index, asked_seconds: [batch, asked] as `index` and `seconds`.
         kind, surface, session, fresh, gap_s: [requests].
         clock: [requests, CLOCK].
         terms: [requests, terms].
@@ -67,6 +70,10 @@ class CandidateBatch:
     request: Tensor
     index: Tensor
     seconds: Tensor
+    place: Tensor
+    asked: Tensor
+    asked_index: Tensor
+    asked_seconds: Tensor
     kind: Tensor
     surface: Tensor
     session: Tensor
@@ -74,6 +81,19 @@ class CandidateBatch:
     gap_s: Tensor
     clock: Tensor
     terms: Tensor
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What candidates, and the requests themselves, made of a history; all normalised.
+
+    Args:
+        candidates: [batch, candidates, dim].
+        requests: [batch, asked, dim], of which `next_action` foretells.
+    """
+
+    candidates: Tensor
+    requests: Tensor
 
 
 @dataclass(frozen=True)
@@ -128,6 +148,7 @@ class SecondNet(nn.Module):
     rates: Tensor
     light_mean: Tensor
     light_spread: Tensor
+    told_gain: Tensor
 
     def __init__(self, sizes: Sizes, rows: Mapping[str, int], columns: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -153,6 +174,7 @@ class SecondNet(nn.Module):
         self.next_scale = nn.Parameter(torch.ones(()))
         self.drop = nn.Dropout(dropout)
         self.register_buffer("rates", frequencies(sizes.head_dim), persistent=False)
+        self.register_buffer("told_gain", torch.zeros(()))  # found on held-out questions, not by gradients
         self.register_buffer("light_mean", torch.zeros(columns + 1))
         self.register_buffer("light_spread", torch.ones(columns + 1))
         self._start()
@@ -205,7 +227,7 @@ class SecondNet(nn.Module):
         return Cache(tuple(keys), tuple(values)), self.after(inner)
 
     def next_action(self, hidden: Tensor, among: Tensor | None = None) -> Tensor:
-        """Logits [..., actions] of the next action; numbers below FIRST are no actions.
+        """Logits [..., actions] of the next action; number 0 is none, and 1 is any that is not known.
 
         Args:
             among: numbers of actions to score instead of all.
@@ -216,38 +238,56 @@ class SecondNet(nn.Module):
 
     # ---- candidates
 
-    def embed_candidates(self, candidates: CandidateBatch) -> Tensor:
-        """[batch, candidates, dim]."""
+    def _embed_requests(self, candidates: CandidateBatch) -> Tensor:
+        """[requests, dim]."""
         said = self.kinds(candidates.kind) + self.surfaces(candidates.surface) + self._bag(candidates.terms)
-        request = (
-            self.requests(said)
-            + self._session(candidates.session)
-            + self.clock(candidates.clock.to(self.clock.weight.dtype))
-        )
-        request = request + self._gap(candidates.gap_s, candidates.fresh) + self.role
+        clock = self.clock(candidates.clock.to(self.clock.weight.dtype))
+        request: Tensor = self.requests(said) + self._session(candidates.session) + clock
+        return request + self._gap(candidates.gap_s, candidates.fresh) + self.role
+
+    def _embed_candidates(self, candidates: CandidateBatch, request: Tensor) -> Tensor:
         own = self.actions(candidates.action) + self.targets(candidates.target)
         embedded: Tensor = self.drop(own + request[candidates.request]) + self._light(candidates)
         return embedded
 
-    def score(self, candidates: CandidateBatch, history: Cache, prefix: Tensor | None = None) -> Tensor:
-        """Logits [batch, candidates, HEADS] of the outcomes.
+    def hear(self, candidates: CandidateBatch, history: Cache, prefix: bool = False) -> Heard:
+        """Candidates, and their requests as if they were candidates of no action, read a history and themselves.
 
         Args:
             history: the window's cache.
-            prefix: [batch, candidates] events of it that each candidate may see; None for all.
+            prefix: whether each sees only the events before its request; else all.
         """
-        cosines, sines = turns(candidates.index, candidates.seconds, self.rates)
-        inner = self.embed_candidates(candidates)
+        request = self._embed_requests(candidates)
+        asked = self.drop(request[candidates.asked])
+        inner = torch.cat([asked, self._embed_candidates(candidates, request)], dim=1)
+        index = torch.cat([candidates.asked_index, candidates.index], dim=1)
+        seconds = torch.cat([candidates.asked_seconds, candidates.seconds], dim=1)
+        cosines, sines = turns(index, seconds, self.rates)
         for block, keys, values in zip(self.layers, history.keys, history.values, strict=True):
             query, key, value = block.project(inner, cosines, sines)
-            seen, total = attend_history(query, keys, values, prefix)
+            seen, total = attend_history(query, keys, values, index if prefix else None)
             inner = block.finish(inner, merge_self(seen, total, query, key, value))
-        return self.judge(inner, candidates.light)
+        inner = self.after(inner)
+        return Heard(inner[:, asked.shape[1] :], inner[:, : asked.shape[1]])
 
-    def judge(self, inner: Tensor, light: Tensor) -> Tensor:
-        """Logits [..., HEADS] from the last block's output: the light score and a correction."""
-        correction: Tensor = self.outcomes(self.after(inner))
-        return self.light_gain * light[..., None] + correction
+    def score(self, candidates: CandidateBatch, history: Cache, prefix: bool = False) -> Tensor:
+        """Logits [batch, candidates, HEADS] of the outcomes; arguments as of `hear`."""
+        return self.judge(candidates, self.hear(candidates, history, prefix))
+
+    def judge(self, candidates: CandidateBatch, heard: Heard) -> Tensor:
+        """Logits [batch, candidates, HEADS]: the light score, a correction, and whether it is foretold to come next."""
+        correction: Tensor = self.outcomes(heard.candidates)
+        return (
+            self.light_gain * candidates.light[..., None] + correction
+            + self.told_gain * self.foretold(candidates, heard)[..., None]
+        )  # fmt: skip
+
+    def foretold(self, candidates: CandidateBatch, heard: Heard) -> Tensor:
+        """The logit [batch, candidates] of each candidate's action to come next after its request."""
+        place = candidates.place[..., None].expand(-1, -1, heard.requests.shape[-1])
+        own: Tensor = self.actions(candidates.action)
+        told = (heard.requests.gather(1, place) * own).sum(dim=-1)
+        return self.next_scale * told + self.next_bias[candidates.action]
 
     # ---- parts
 

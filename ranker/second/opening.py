@@ -25,7 +25,9 @@ def open_desk(
     """
 
     def histories(keep: int, forgotten: Callable[[str], None]) -> Histories:
-        most = config.second.max_happenings
-        return Histories(logdir, written, keep, windows=config.outcomes, max_happenings=most, forgotten=forgotten)
+        return Histories(
+            logdir, written, keep, windows=config.outcomes, max_happenings=config.second.max_happenings,
+            attic_bytes=config.second.attic_mib << 20, forgotten=forgotten,
+        )  # fmt: skip
 
     return SecondDesk(registry, histories, clock, config.second, memory)

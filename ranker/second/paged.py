@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast as typed
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,16 +15,17 @@ from features.events import Context
 from ranker.inference.history_kv import HistoryHold, HistoryKv
 from ranker.inference.kv_spec import KvSpec
 from ranker.inference.memory_errors import InvalidSize
-from ranker.inference.model import Member
+from ranker.inference.model import Member, NoHold
 from ranker.inference.page_hash import Scope
 from ranker.inference.page_store import PageStore
 from ranker.inference.shard_key import Shard, ShardKey
 from ranker.inference.workspace import Workspace
 from ranker.release.manifest import SecondEntry
-from ranker.second.buffers import GRANULE, Buffers, Shapes
+from ranker.second.buffers import GRANULE, Buffers, Shapes, runs
 from ranker.second.config import Sizes
 from ranker.second.forward import Asked, Forward
 from ranker.second.network import SecondNet
+from ranker.second.passes import Span, Views
 from ranker.second.tokens import TOKENS_VERSION, CandidateTokens, EventTokens, RequestToken, encode_request
 from ranker.second.vocabulary import Known, Vocabulary
 from ranker.second.weights import cast, net_from_shards
@@ -74,6 +75,7 @@ class PagedSecond:
         name, version: in the registry.
         micro_batch: candidates at once.
         dtype: of the weights, float32 or bfloat16.
+        pages: False keeps nothing: every request encodes its whole window.
 
     Raises:
         InvalidSize: the pages are another model's.
@@ -81,7 +83,7 @@ class PagedSecond:
 
     def __init__(
         self, name: str, version: str, entry: SecondEntry, known: Known, sizes: Sizes, store: PageStore,
-        *, micro_batch: int = 64, dtype: torch.dtype = torch.float32,
+        *, micro_batch: int = 64, dtype: torch.dtype = torch.float32, pages: bool = True,
     ) -> None:  # fmt: skip
         if store.full.spec.layers != sizes.layers or store.full.spec.channels != sizes.dim:
             spec = store.full.spec
@@ -100,6 +102,8 @@ class PagedSecond:
         self.shapes = Shapes(sizes.window, store.full.spec.page_tokens, micro_batch)
         self._net: SecondNet | None = None
         self._forward: Forward | None = None
+        self._views: dict[int, Views] = {}
+        self._keeps = pages
 
     def load(self, shards: Mapping[str, Shard]) -> None:
         """Takes the weights.
@@ -109,11 +113,12 @@ class PagedSecond:
         """
         found = {name: bytes(shard.data) for name, shard in shards.items()}
         self._net = cast(net_from_shards(found, self._entry, self._known, f"version {self.key!r}"), self._dtype)
-        self._forward = Forward(self._net)
+        self._forward = Forward(self._net, self.shapes.page_tokens)
 
     def unload(self) -> None:
         """Lets go of weights and pages."""
         self._net = self._forward = None
+        self._views.clear()
         self._store.pages.retire(self.key)
 
     def scope(self, user: str) -> Scope:
@@ -126,11 +131,15 @@ class PagedSecond:
         Raises:
             HistoryTooLong: its window needs more pages than there are.
         """
+        if not self._keeps:
+            return len(payload.tokens) + len(payload.candidates)
         new = self._store.pages.new_tokens(self.scope(payload.user), payload.packed, payload.total)
         return new + len(payload.candidates)
 
-    def hold(self, payload: Ask) -> HistoryHold:
+    def hold(self, payload: Ask) -> HistoryHold | NoHold:
         """Pins the pages of the prefix, and takes those for the rest."""
+        if not self._keeps:
+            return NoHold(self.cost(payload))
         history = self._store.pages.open(self.scope(payload.user), payload.packed, payload.total)
         return HistoryHold(history, len(payload.candidates))
 
@@ -138,29 +147,39 @@ class PagedSecond:
     def run(self, members: Sequence[Member], workspace: Workspace) -> Sequence[Logits]:
         """Outcome logits [candidates, HEADS] of each."""
         assert self._net is not None and self._forward is not None, "not loaded"
-        buffers = Buffers(workspace, self._net, self.shapes)
-        found = [self._logits(member, buffers) for member in members]
+        views = self._views_of(workspace)
+        found = [self._logits(member, views) for member in members]
         for member in members:
-            typed(HistoryHold, member.hold).history.commit()
+            if isinstance(member.hold, HistoryHold):
+                member.hold.history.commit()
         return found
 
-    def _logits(self, member: Member, buffers: Buffers) -> Logits:
+    def _views_of(self, workspace: Workspace) -> Views:
+        """Buffers in a batch's workspace: the same memory as in its last batch, so they are cut once."""
+        assert self._net is not None, "not loaded"
+        where = runs(workspace, self.sizes, self.shapes, self._net.role.dtype)[0].data_ptr()
+        found = self._views.get(where)
+        if found is None:
+            found = self._views[where] = Views(Buffers(workspace, self._net, self.shapes), self.sizes)
+        return found
+
+    def _logits(self, member: Member, views: Views) -> Logits:
         assert self._forward is not None
         ask: Ask = member.payload
         asked = Asked(ask.tokens, ask.request, ask.candidates, ask.origin_s)
-        history = typed(HistoryHold, member.hold).history
+        if not isinstance(member.hold, HistoryHold):
+            return self._forward.anew(views, asked).numpy()
+        buffers = views.buffers
+        kv = HistoryKv(self._store, member.hold.history, buffers.keys, buffers.values)
         logits: Tensor | None = None
-        for span in HistoryKv(self._store, history, buffers.keys, buffers.values).spans():
-            if self._together(span, len(ask.tokens)):
-                logits = self._forward.encode_and_score(buffers, asked, span.start)
+        for stretch in kv.stretches(self.shapes.pages):
+            span = Span(stretch.start, stretch.stop)
+            full = span.full(self.shapes.page_tokens)
+            if not full and span.stop == len(ask.tokens) and span.block == (span.stop - 1) // GRANULE * GRANULE:
+                logits = self._forward.score(views, asked, span)
             else:
-                self._forward.encode(buffers, asked, span.start, span.stop)
+                settle = partial(kv.settle, pages=full, keys=buffers.kept_keys, values=buffers.kept_values)
+                self._forward.encode(views, asked, span, settle)
         if logits is None:
-            logits = self._forward.score(buffers, asked)
+            logits = self._forward.score(views, asked)
         return logits.numpy()
-
-    def _together(self, span: slice, length: int) -> bool:
-        """Whether candidates can be in one pass with these events: they must see a page as it will be read again."""
-        spec = self._store.full.spec
-        as_kept = span.stop % spec.page_tokens != 0 or spec.scheme == "fp32"
-        return as_kept and span.stop == length and span.start // GRANULE == (length - 1) // GRANULE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import ReferenceType, ref
 
 import numpy as np
 
@@ -15,6 +16,10 @@ from ranker.second.tokens import EventTokens, encode_events, event_dtype, pack_e
 from ranker.second.vocabulary import Vocabulary
 
 MAX_USERS = 4096
+MAX_EVENTS = 400_000
+"""Of all windows together, about 300 bytes each."""
+ROOM = 16
+"""Least that a window can grow before it is encoded anew, in another place."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +43,13 @@ class Window:
 
 @dataclass
 class _Kept:
-    """A window that grows at its end; `room` has space for the longest."""
+    """A window that grows at its end, as long as there is `room`.
 
-    course: Course
+    Args:
+        course: not kept in memory by this.
+    """
+
+    course: ReferenceType[Course]
     version: int
     window: Window
     room: EventTokens
@@ -50,11 +59,14 @@ class Windows:
     """Windows by user, for one version's vocabulary.
 
     Args:
-        max_users: the least recently asked about leave.
+        max_users, max_events: of more, the least recently asked about leave.
     """
 
-    def __init__(self, vocabulary: Vocabulary, sizes: Sizes, max_users: int = MAX_USERS) -> None:
-        self._vocabulary, self._sizes, self._max_users = vocabulary, sizes, max_users
+    def __init__(
+        self, vocabulary: Vocabulary, sizes: Sizes, max_users: int = MAX_USERS, max_events: int = MAX_EVENTS
+    ) -> None:
+        self._vocabulary, self._sizes = vocabulary, sizes
+        self._max_users, self._max_events, self._events = max_users, max_events, 0
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     def __len__(self) -> int:
@@ -62,27 +74,34 @@ class Windows:
 
     def of(self, user: str, course: Course) -> Window:
         """The window of a user's course as it is now."""
-        kept = self._kept.pop(user, None)
+        kept = self._pop(user)
         start, happenings, before_s = window_of(course, self._sizes.window)
         if kept is None or not _grew(kept, course, start):
             kept = self._encoded(course, start, happenings, before_s)
         elif kept.window.total < course.total:
             self._append(kept, course, happenings)
         self._kept[user] = kept
-        if len(self._kept) > self._max_users:
-            self._kept.popitem(last=False)
+        self._events += len(kept.window.tokens)
+        while len(self._kept) > self._max_users or (self._events > self._max_events and len(self._kept) > 1):
+            self._pop(next(iter(self._kept)))
         return kept.window
 
     def forget(self, user: str) -> None:
         """Drops a user's window."""
-        self._kept.pop(user, None)
+        self._pop(user)
+
+    def _pop(self, user: str) -> _Kept | None:
+        kept = self._kept.pop(user, None)
+        if kept is not None:
+            self._events -= len(kept.window.tokens)
+        return kept
 
     def _encoded(self, course: Course, start: int, happenings: Sequence[Happening], before_s: float | None) -> _Kept:
-        room = np.zeros(self._sizes.window, event_dtype(self._sizes.terms))
+        room = np.zeros(min(self._sizes.window, 2 * len(happenings) + ROOM), event_dtype(self._sizes.terms))
         tokens = room[: len(happenings)]
         tokens[:] = encode_events(happenings, before_s, self._vocabulary, self._sizes)
         last = happenings[-1] if happenings else None
-        return _Kept(course, course.version, Window(start, course.total, tokens, pack_events(tokens), last), room)
+        return _Kept(ref(course), course.version, Window(start, course.total, tokens, pack_events(tokens), last), room)
 
     def _append(self, kept: _Kept, course: Course, happenings: Sequence[Happening]) -> None:
         old = len(kept.window.tokens)
@@ -95,6 +114,7 @@ class Windows:
 
 def _grew(kept: _Kept, course: Course, start: int) -> bool:
     """Whether what is kept is the beginning of what there is now."""
-    same = kept.course is course and kept.version == course.version and kept.window.start == start
+    same = kept.course() is course and kept.version == course.version and kept.window.start == start
+    same = same and course.total - start <= len(kept.room)
     # a first event of a course has no session before it, which only encoding it anew says
     return same and (len(kept.window.tokens) > 0 or kept.window.total == course.total)

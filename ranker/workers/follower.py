@@ -20,12 +20,12 @@ from ranker.decisions import Decisions
 from ranker.idempotency import Answers
 from ranker.model_watch import ModelWatch
 from ranker.online import OnlineReader
-from ranker.opening import SAFETY_FILE, load_model, load_scorer, load_version, settle_memory
+from ranker.opening import SAFETY_FILE, load_model, load_scorer, settle_memory
 from ranker.own_writes import OwnWrites
 from ranker.policy_config import PolicyConfig
 from ranker.ranking_desk import RankingDesk
 from ranker.release.registry import Registry
-from ranker.second_watch import SecondWatch, second_watch
+from ranker.second_watch import SecondWatch, load_whole, second_watch
 from ranker.secret import load_secret
 from ranker.stages.light import Light
 from ranker.wiring import DropCounter, Parts, pipelines
@@ -85,7 +85,7 @@ def build_follower(
     light = Light(FINGERPRINT, around.model or load_model(registry))
     followed = Followed(Fence(clock.monotonic_ms, config.catalogue_lag_limit_ms))
     own = OwnWrites(followed)
-    watch = ModelWatch(registry, light, lambda version: load_version(registry, version).tried(), around.look_s)
+    watch = ModelWatch(registry, light, load_whole(registry, config), around.look_s)
     second = second_watch(registry, watch, lambda: followed.applied, clock, config, [], around.look_s)
     parts = Parts(
         config=config,

@@ -50,13 +50,33 @@ def fetch(folder: Path) -> bytes:
         return archive.read(MEMBER)
 
 
-def sequences_of(interactions: bytes) -> str:
-    """One user a line, items by time; equal times stay in the order of the file."""
+def sequences_of(interactions: bytes) -> dict[str, list[str]]:
+    """Each user's items by time; equal times stay in the order of the file."""
     lines = [line.split("\t") for line in interactions.decode().splitlines()[1:]]
     rows: dict[str, list[str]] = defaultdict(list)
     for user, item, _, _ in sorted(lines, key=lambda line: float(line[3])):
         rows[user].append(item)
-    return "".join(f"{user} {' '.join(items)}\n" for user, items in rows.items())
+    return rows
+
+
+def cut_short(rows: dict[str, list[str]], users: int, mean: int, seed: int) -> dict[str, list[str]]:
+    """So many runs of at least five events, cut out of the histories: a sparse set of real ones."""
+    rng = np.random.default_rng(seed)
+    runs = []
+    for items in rows.values():
+        start = 0
+        while len(items) - start >= 5:
+            length = min(len(items) - start, 4 + int(rng.geometric(1.0 / (mean - 4))))
+            runs.append(items[start : start + length])
+            start += length
+    return {f"run{number}": runs[number] for number in rng.permutation(len(runs))[:users]}
+
+
+def write(folder: Path, rows: dict[str, list[str]]) -> Path:
+    """The folder with the log of them."""
+    (folder / "sequences.txt").write_text("".join(f"{user} {' '.join(items)}\n" for user, items in rows.items()))
+    import_log("sequences", folder / "sequences.txt", folder / "log")
+    return folder
 
 
 @dataclass(frozen=True)
@@ -82,10 +102,7 @@ class Judged:
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "sequences.txt").write_text(sequences_of(fetch(folder)))
-        import_log("sequences", folder / "sequences.txt", folder / "log")
-        yield folder
+        yield write(Path(name), sequences_of(fetch(Path(name))))
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +124,7 @@ def versions(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module", params=[False, True], ids=["history ranked too", "history masked"])
 def judged(request: pytest.FixtureRequest, folder: Path, versions: list[str]) -> Judged:
-    registry, config = Registry(folder / "models"), JudgeConfig(mask_history=request.param)
+    registry, config = Registry(folder / "models"), JudgeConfig(mask_history=request.param, parts=True)
     found = [judge_last_item(folder / "log", load_version(registry, version), config) for version in versions]
     return Judged(request.param, found)
 
@@ -123,11 +140,33 @@ def test_the_mean_over_seeds_is_above_what_is_asked_and_above_gru4rec(judged: Ju
     assert np.mean(found) > 0.060 > GRU4REC_NDCG, found
 
 
-def test_second_is_above_the_plain_sasrec_and_popularity_beyond_chance(judged: Judged) -> None:
-    for other in ("sasrec", "popularity"):
+def test_second_is_above_the_plain_sasrec_popularity_and_its_own_parts_beyond_chance(judged: Judged) -> None:
+    for other in ("sasrec", "popularity", "network", "transitions"):
         found = judged.against(other)
         assert found.low is not None and found.low > 0.0, (other, found)
 
 
 def test_the_plain_sasrec_is_no_straw_man(judged: Judged) -> None:
     assert np.mean(judged.ndcg("sasrec")) > (0.085 if judged.masked else GRU4REC_NDCG)
+
+
+def test_cut_into_short_histories_the_mixture_is_no_worse_than_its_parts_and_above_the_baselines(
+    folder: Path, tmp_path: Path
+) -> None:
+    rows = sequences_of_lines((folder / "sequences.txt").read_text())
+    sparse = write(tmp_path, cut_short(rows, users=3000, mean=10, seed=0))
+    with process(
+        *("train", "second", "--protocol", "last-item", "--baselines", "--json"),
+        *("--log", sparse / "log", "--models", sparse / "models"),
+    ) as running:
+        version = json.loads(running.communicate()[0])["version"]
+    config = JudgeConfig(mask_history=True, parts=True)
+    report = judge_last_item(sparse / "log", load_version(Registry(sparse / "models"), version), config).to_json()
+    lows = {other: report["intervals"][f"second-{other}"]["ndcg@10"] for other in report["stages"] if other != "second"}
+    assert lows["popularity"]["low"] > 0.0 and lows["sasrec"]["low"] > 0.0, report["stages"]
+    assert lows["network"]["high"] > 0.0 and lows["transitions"]["high"] > 0.0, report["stages"]
+
+
+def sequences_of_lines(text: str) -> dict[str, list[str]]:
+    """What `write` wrote."""
+    return {user: items for user, *items in map(str.split, text.splitlines())}

@@ -25,6 +25,8 @@ MAX_CONNECTIONS = 900
 REFUSED_S = -1.0
 PAUSE_S = 0.5
 ID_MARK = b"@@ID@@"
+TIME_MARK = b"@@TIME@@"
+EVENTS_PATH = "/v1/events"
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,14 @@ class Order:
     """What to send.
 
     Args:
-        bodies: a file with one JSON body a line, sent in turn; `@@ID@@` becomes an id of its own.
+        bodies: a file with one JSON body a line, sent in turn; `@@ID@@` becomes an id of its own, `@@TIME@@` the
+            instant of sending.
         rate: requests per second; 0 is a closed loop.
         connections: of the closed loop.
         count: ends a closed loop early; 0 does not.
         answer_s: how long after the end answers are waited for.
+        events: of an open loop: a file with one event a line, the n-th posted before the n-th body.
+        ahead_s: how long before.
     """
 
     port: int
@@ -48,6 +53,8 @@ class Order:
     count: int = 0
     seed: int = 1
     answer_s: float = 2.0
+    events: str = ""
+    ahead_s: float = 0.25
 
 
 @dataclass
@@ -58,6 +65,8 @@ class Report:
         statuses: how many answers by status; 0 is a connection that broke or stayed silent.
         degraded: answers by reason.
         stages_ms: sums of `timings_ms`, by stage.
+        second_s: the latencies of those that the second stage ranked.
+        events_refused: events that were not accepted.
         late_s: how long after they were due requests were sent, the 99th percentile.
     """
 
@@ -68,6 +77,8 @@ class Report:
     degraded: dict[str, int] = field(default_factory=dict)
     stages_ms: dict[str, float] = field(default_factory=dict)
     late_s: float = 0.0
+    second_s: list[float] = field(default_factory=list)
+    events_refused: int = 0
 
 
 class _Connection:
@@ -77,13 +88,14 @@ class _Connection:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.due_s = 0.0
+        self.event = False
         self._received = bytearray()
 
     def fileno(self) -> int:
         return self.socket.fileno()
 
-    def send(self, request: bytes, due_s: float) -> None:
-        self.due_s = due_s
+    def send(self, request: bytes, due_s: float, event: bool) -> None:
+        self.due_s, self.event = due_s, event
         self._received.clear()
         self.socket.sendall(request)
 
@@ -108,7 +120,8 @@ class _Load:
     def __init__(self, order: Order) -> None:
         self.order = order
         self.report = Report()
-        self._requests = _requests(order)
+        self._requests = _requests(order, order.bodies, order.path)
+        self._events = _requests(order, order.events, EVENTS_PATH) if order.events else None
         self._idle: deque[_Connection] = deque()
         self._busy: set[_Connection] = set()
         self._late: list[float] = []
@@ -126,14 +139,28 @@ class _Load:
         return self.report
 
     def _open(self, started_s: float, end_s: float) -> None:
-        gaps = random.Random(self.order.seed)
-        due_s = started_s + gaps.expovariate(self.order.rate)
-        while due_s < end_s:
+        for due_s, event in self._dues(started_s, end_s):
             while (now_s := time.perf_counter()) < due_s:
                 self._collect(due_s - now_s)
             self._late.append(now_s - due_s)
-            self._send(due_s)
+            self._send(due_s, event)
+
+    def _dues(self, started_s: float, end_s: float) -> Iterator[tuple[float, bool]]:
+        """Instants at which something is due, in order, and whether it is an event."""
+        gaps = random.Random(self.order.seed)
+        ahead_s = self.order.ahead_s if self._events is not None else 0.0
+        waiting: deque[float] = deque()
+        due_s = started_s + gaps.expovariate(self.order.rate)
+        while due_s + ahead_s < end_s:
+            while waiting and waiting[0] <= due_s:
+                yield waiting.popleft(), False
+            if self._events is not None:
+                yield due_s, True
+                waiting.append(due_s + ahead_s)
+            else:
+                yield due_s, False
             due_s += gaps.expovariate(self.order.rate)
+        yield from ((each_s, False) for each_s in waiting)
 
     def _closed(self, end_s: float) -> None:
         for _ in range(self.order.connections):
@@ -145,14 +172,14 @@ class _Load:
     def _enough(self) -> bool:
         return bool(self.order.count) and self.report.sent >= self.order.count
 
-    def _send(self, due_s: float) -> None:
-        self.report.sent += 1
+    def _send(self, due_s: float, event: bool = False) -> None:
+        self.report.sent += not event
         if not self._idle and len(self._busy) >= MAX_CONNECTIONS:
             self._count(0, 1)
             return
         try:
             connection = self._idle.pop() if self._idle else _Connection(self.order.port)
-            connection.send(next(self._requests), due_s)
+            connection.send(next(self._events if event and self._events else self._requests), due_s, event)
         except OSError:
             self._count(0, 1)
             return
@@ -171,17 +198,23 @@ class _Load:
         return ended
 
     def _take(self, connection: _Connection, status: int, body: bytes) -> None:
-        self._count(status, 1)
         if status == 0:
+            self._count(status, 1)
             connection.socket.close()
             return
         self._idle.append(connection)
+        if connection.event:
+            self.report.events_refused += status != 200 or b'"accepted"' not in body
+            return
+        self._count(status, 1)
         if status == 200:
             self.report.latencies_s.append(time.perf_counter() - connection.due_s)
             if self.order.path == "/v1/rank":
-                self._read(json.loads(body))
+                self._read(json.loads(body), self.report.latencies_s[-1])
 
-    def _read(self, answer: dict[str, Any]) -> None:
+    def _read(self, answer: dict[str, Any], took_s: float) -> None:
+        if "second" in answer["versions"]:
+            self.report.second_s.append(took_s)
         for reason in answer["degraded"]:
             self.report.degraded[reason] = self.report.degraded.get(reason, 0) + 1
         for stage, took_ms in answer["timings_ms"].items():
@@ -192,15 +225,20 @@ class _Load:
             self.report.statuses[str(status)] = self.report.statuses.get(str(status), 0) + count
 
 
-def _requests(order: Order) -> Iterator[bytes]:
-    bodies = Path(order.bodies).read_bytes().splitlines()
+def _requests(order: Order, file: str, path: str) -> Iterator[bytes]:
+    bodies = Path(file).read_bytes().splitlines()
     prefix, number = f"{order.seed}-{time.time_ns()}-".encode(), 0
     while True:
         for body in bodies:
             number += 1
-            sent = body.replace(ID_MARK, prefix + b"%d" % number)
-            head = f"POST {order.path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+            sent = body.replace(ID_MARK, prefix + b"%d" % number).replace(TIME_MARK, _now())
+            head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
             yield head.encode() + b"content-length: %d\r\n\r\n" % len(sent) + sent
+
+
+def _now() -> bytes:
+    now_s = time.time()
+    return (time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s * 1e3) % 1000:03d}Z").encode()
 
 
 def main() -> None:

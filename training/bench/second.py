@@ -2,6 +2,7 @@
 
 cost        one new event and 50 candidates: cached against the history recomputed once, and of the machine's best
 pages       bytes of a user's history and error of logits, by format
+service     (--service) the same over HTTP, with the light stage and all else
 load        requests a second in time, with pages and batches on and off, and with memory for half of the users
 passed_on   what passing on more candidates costs, and with a trained version what it brings
 """
@@ -17,6 +18,7 @@ import torch
 
 from training.bench.second_cost import by_candidates, cost, pages
 from training.bench.second_load import Load, throughput
+from training.bench.second_service import ServiceLoad, service
 
 PASSED_ON = (10, 20, 50, 100, 200)
 LOADED = (256, 1024)
@@ -41,6 +43,22 @@ def quick(lengths: tuple[int, ...]) -> Size:
     """A minute's worth."""
     short = tuple(sorted(lengths)[:2])
     return Size(short, short[-1:], rounds=3, load=Load(rounds=1, requests=60, steps=4, users=8, alone=5))
+
+
+def measure_service(lengths: tuple[int, ...], load: ServiceLoad, folder: Path, tell: Callable[[str], None]) -> Report:
+    """Throughput of the whole service over HTTP, and at the shortest length with memory capped too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found: Report = {"service": [], "service_capped": []}
+        for length in lengths:
+            tell(f"{length} events, the whole service")
+            found["service"].append(service(length, load, folder, tell))
+        tell(f"{lengths[0]} events, the whole service with memory for half of the users")
+        found["service_capped"].append(service(lengths[0], load, folder, tell, capped=True))
+        return found
+    finally:
+        torch.set_num_threads(threads)
 
 
 def measure(size: Size, folder: Path, tell: Callable[[str], None]) -> Report:

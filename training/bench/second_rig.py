@@ -31,6 +31,7 @@ from ranker.second.device import GROUP, MODEL
 from ranker.second.forward import Asked, Forward
 from ranker.second.network import SecondNet
 from ranker.second.paged import Ask, Logits, PagedSecond, kv_spec
+from ranker.second.passes import Views
 from ranker.second.tokens import CLOCK, CandidateTokens, EventTokens, RequestToken, event_dtype, pack_events
 from ranker.second.vocabulary import Known, Vocabulary
 from ranker.second.weights import to_files
@@ -59,10 +60,10 @@ def small(window: int) -> Sizes:
     return Sizes(dim=128, layers=4, heads=4, feed_forward=512, window=window, terms=16)
 
 
-def random_net(sizes: Sizes, seed: int = 0) -> SecondNet:
+def random_net(sizes: Sizes, seed: int = 0, known: Known = KNOWN) -> SecondNet:
     """Weights of a trained model's size, so that every event and word matters."""
     torch.manual_seed(seed)
-    net = SecondNet(sizes, Vocabulary(KNOWN).rows, len(COLUMNS)).eval()
+    net = SecondNet(sizes, Vocabulary(known).rows, len(COLUMNS)).eval()
     with torch.no_grad():
         for name, parameter in net.named_parameters():
             table = name.split(".")[0] in ("actions", "kinds", "surfaces", "targets", "words")
@@ -118,8 +119,9 @@ class Recomputing:
         self.key = key
         self.shards: tuple[ShardKey, ...] = ()
         self.shapes = self.shapes_of(net.sizes)
-        self._net, self._forward = net, Forward(net)
+        self._net, self._forward = net, Forward(net, self.shapes.page_tokens)
         self._workspaces: Workspaces | None = None
+        self._views: Views | None = None
 
     @staticmethod
     def shapes_of(sizes: Sizes) -> Shapes:
@@ -143,8 +145,8 @@ class Recomputing:
     @torch.inference_mode()
     def run(self, members: Sequence[Member], workspace: Workspace) -> Sequence[Logits]:
         """Outcome logits of each."""
-        buffers = Buffers(workspace, self._net, self.shapes)
-        return [self._logits(member.payload, buffers) for member in members]
+        views = self._views_of(workspace)
+        return [self._logits(member.payload, views) for member in members]
 
     @torch.inference_mode()
     def answer(self, ask: Ask) -> Logits:
@@ -153,14 +155,17 @@ class Recomputing:
             nbytes = align_up(workspace_bytes(self._net.sizes, self.shapes))
             self._workspaces = Workspaces(MemoryPool(2 * nbytes + MIB), nbytes)
         with self._workspaces.batch() as workspace:
-            return self._logits(ask, Buffers(workspace, self._net, self.shapes))
+            return self._logits(ask, self._views_of(workspace))
 
-    def _logits(self, ask: Ask, buffers: Buffers) -> Logits:
+    def _views_of(self, workspace: Workspace) -> Views:
+        buffers = Buffers(workspace, self._net, self.shapes)
+        if self._views is None or self._views.buffers.histories.data_ptr() != buffers.histories.data_ptr():
+            self._views = Views(buffers, self._net.sizes)
+        return self._views
+
+    def _logits(self, ask: Ask, views: Views) -> Logits:
         asked = Asked(ask.tokens, ask.request, ask.candidates, ask.origin_s)
-        step = self.shapes.page_tokens
-        for first in range(0, len(ask.tokens), step):
-            self._forward.encode(buffers, asked, first, min(first + step, len(ask.tokens)))
-        return self._forward.score(buffers, asked).numpy()
+        return self._forward.anew(views, asked).numpy()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Page faults and resident memory of the second stage over many requests, with users that come and go."""
+"""Page faults and resident memory of the second stage over many requests, with users that come and go.
+
+All of a request's way but HTTP and the stages before: the event in the log, the history that follows it, the window,
+the engine, the pages.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,16 @@ import torch
 
 from ranker.inference.engine import Engine
 from ranker.inference.scheduler_config import SchedulerConfig
-from training.bench.second_rig import MOST_BATCH, Rig, Users, engine_of, rig, small
+from training.bench.second_rig import MOST_BATCH, Rig, engine_of, rig, small
+from training.bench.second_stream import Stream
 
 PARTS = 10
 USERS, FITTING = 64, 24.0
 """More than what fits, so that pages are evicted all the time."""
 LEAVE = 0.05
 """Share of the requests after which the user is replaced by another."""
+FORGET = 0.1
+"""Share of those who leave that ask to be forgotten."""
 TOGETHER = 8
 WARM = 5000
 PAGE = resource.getpagesize()
@@ -30,16 +37,22 @@ def soak(requests: int, length: int, scheme: str, folder: Path, tell: Callable[[
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with rig(folder, small(length + 64), scheme=scheme, fitting=FITTING) as found:
-            return asyncio.run(_soaked(found, requests, length, tell))
+        with rig(folder / "models", small(length + 64), scheme=scheme, fitting=FITTING) as found:
+            stream = Stream(folder, USERS, length, found.sizes, found.store.pages.forget)
+            try:
+                return asyncio.run(_soaked(found, stream, requests, tell))
+            finally:
+                stream.close()
     finally:
         torch.set_num_threads(threads)
 
 
-async def _soaked(found: Rig, requests: int, length: int, tell: Callable[[str], None]) -> dict[str, Any]:
+async def _soaked(found: Rig, users: Stream, requests: int, tell: Callable[[str], None]) -> dict[str, Any]:
     engine = engine_of(found, SchedulerConfig(max_batch_requests=MOST_BATCH))
     await engine.load(found.paged.key, found.paged)
-    users = Users(USERS, length, found.sizes)
+    following = asyncio.create_task(users.histories.run())
+    while not users.histories.caught_up:
+        await asyncio.sleep(0.01)
     await _asked(engine, found, users, min(WARM, requests))
     gc.collect()
     gc.freeze()
@@ -52,6 +65,7 @@ async def _soaked(found: Rig, requests: int, length: int, tell: Callable[[str], 
         resident.append(resident_mib())
         done = (part + 1) * (requests // PARTS)
         tell(f"{done:,} of {requests:,}: {resident[-1]:.1f} MiB, {faults[-1]:.2f} faults each")
+    following.cancel()
     await engine.close()
     found.store.pages.check_integrity()
     found.pool.check_integrity()
@@ -66,11 +80,14 @@ async def _soaked(found: Rig, requests: int, length: int, tell: Callable[[str], 
         "tokens_found": stats.tokens_reused / max(stats.tokens_reused + stats.tokens_new, 1),
         "waited_for_pages": stats.busy,
         "users": users.joined,
+        "users_in_memory": len(users.histories),
+        "users_away": users.histories.away,
+        "users_lost": users.histories.lost,
     }
 
 
-async def _asked(engine: Engine, found: Rig, users: Users, count: int) -> None:
-    """So many requests, some at a time; now and then a user leaves for good."""
+async def _asked(engine: Engine, found: Rig, users: Stream, count: int) -> None:
+    """So many requests, some at a time; now and then a user leaves."""
     key, draw = found.paged.key, users.draw
     for _ in range(count // TOGETHER):
         rows = draw.choice(len(users), TOGETHER, replace=False).tolist()
@@ -78,7 +95,7 @@ async def _asked(engine: Engine, found: Rig, users: Users, count: int) -> None:
         await asyncio.gather(*(engine.submit(engine.request(key, ask, budget_ms=600_000.0), ask) for ask in asks))
         for row in rows:
             if draw.random() < LEAVE:
-                found.store.pages.forget(users.leave(row))
+                users.leave(row, forget=draw.random() < FORGET)
 
 
 def resident_mib() -> float:

@@ -51,6 +51,10 @@ class Server:
         """Now."""
         return msgspec.json.decode(self._client.get("/usage").content, type=Usage)
 
+    def get(self, path: str) -> Any:
+        """The JSON of a GET."""
+        return self._client.get(path).json()
+
     def write(self, bodies: Iterable[bytes]) -> Path:
         """A file of bodies for `load`."""
         self._files += 1

@@ -1,28 +1,47 @@
-"""The mixture that ranks: a network's probabilities, evidence of transitions, and how often things repeat.
+"""What ranks: a network's probabilities times evidence of transitions, each to a power, and how often things repeat.
 
-All of its three numbers and the form of the evidence are chosen by likelihood on the validation items, which says
-more than a ranking metric does with a thousand users.
+A network with many items and few events of each is worse than counting, and one with many events is better, so the
+powers are chosen on the validation items. But the network was stopped where it was best on these very items, and a
+thousand users say little: what is shipped as the default stands unless another choice is better by more than a
+standard error of the difference, or two where the choice trusts the network more. A product, not a sum: an item ranks
+high that both find likely, and a network that is sure of itself cannot drown the counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from training.last_item.foretell import Foretell, in_parts
+from training.last_item.ranks import figures, places
 from training.last_item.sequences import UNKNOWN, Ragged
 from training.last_item.split import Queries
-from training.last_item.transitions import Floats32, Transitions, TransitionSettings, count_transitions
+from training.last_item.transitions import (
+    Floats32,
+    Transitions,
+    TransitionSettings,
+    counted,
+    popularity,
+    weigh_transitions,
+)
 
 Floats = NDArray[np.float64]
 
-WEIGHTS = tuple(round(0.05 * step, 2) for step in range(13))
-DECAYS, DAMPINGS = (0.3, 0.5, 0.7), (0.0, 0.2)
+POWERS = ((1.0, 1.0), (1.0, 0.0), (1.0, 0.25), (1.0, 0.5), (0.5, 1.0), (0.25, 1.0), (0.0, 1.0))
+"""Of the network and of the transitions; the first is the default."""
+
+CLEAR, CLEAR_FOR_NETWORK = 1.0, 2.0
+"""Standard errors by which another choice must be better; more where it trusts the network more, which was stopped
+where it did best on the same items."""
+
+DECAYS, DAMPINGS, BACKWARDS = (0.8, 0.5, 0.9), (0.3, 0.1, 0.5), (1.0, 0.3)
+"""The first of each is the default."""
 
 _TINY = 1e-12
 _MOST_LOG_ODDS = 12.0
@@ -32,34 +51,33 @@ class Blend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a version mixes.
 
     Args:
-        weight: of the transitions' probabilities; the rest is the network's.
+        network, weight: powers of the network's and of the transitions' probabilities.
         repeat: what the log-odds of an item of the history are raised by: far below 0 where nothing happens twice.
     """
 
+    network: float = 1.0
     weight: float = 0.0
     repeat: float = 0.0
     transitions: TransitionSettings = TransitionSettings()
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What a source says of each query.
+class Chosen:
+    """A blend, and NDCG@10 on the validation items of all that were tried.
 
     Args:
-        answer: its probability of the answer, [queries].
-        history: its probability of all items of the history together, [queries].
+        tried: by the powers, and by what was tried for the transitions alone.
     """
 
-    answer: Floats
-    history: Floats
+    blend: Blend
+    tried: Mapping[str, float] = field(default_factory=dict)
 
 
 def mixed(model: Floats32, evidence: Floats32 | None, blend: Blend, histories: Ragged) -> Floats32:
-    """The mixture's scores, [histories, 1 + items]: in proportion to probabilities within a row."""
-    scores = model if evidence is None else (1.0 - blend.weight) * model + np.float32(blend.weight) * evidence
-    scores = np.array(scores, np.float32)
+    """The mixture's scores, [histories, 1 + items]: the logarithm of a share of the row."""
+    scores = _product(_log(model), None if evidence is None else _log(evidence), blend)
     row, code = inside(histories)
-    scores[row, code] *= np.float32(np.exp(blend.repeat))
+    scores[row, code] += np.float32(blend.repeat)
     return scores
 
 
@@ -72,39 +90,42 @@ def inside(histories: Ragged) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return pairs // width, pairs % width
 
 
-def choose_blend(model: Foretell, train: Ragged, validation: Queries, items: int) -> tuple[Blend, Floats]:
-    """The blend under which the validation items are likeliest.
-
-    Returns:
-        It, and the mean log-likelihood at each weight with its form of evidence, [weights].
-    """
+def choose_blend(model: Foretell, train: Ragged, validation: Queries, items: int) -> Chosen:
+    """The blend that ranks the validation items best, or the default where none is clearly better."""
     queries = validation.known()
     if not len(queries):
-        return Blend(), np.zeros(len(WEIGHTS))
-    own = gather(model, queries, items)
-    again = repeated(queries)
-    best: tuple[float, Blend, Floats] | None = None
-    for decay, damping in product(DECAYS, DAMPINGS):
-        settings = TransitionSettings(decay=decay, damping=damping)
-        evidence = gather(count_transitions(train, items, settings).probabilities, queries, items)
-        curve = [_judged(own, evidence, weight, again) for weight in WEIGHTS]
-        likelihoods = np.array([likelihood for likelihood, _ in curve])
-        at = int(likelihoods.argmax())
-        if best is None or likelihoods[at] > best[0]:
-            best = float(likelihoods[at]), Blend(WEIGHTS[at], curve[at][1], settings), likelihoods
-    assert best is not None
-    return best[1], best[2]
+        return Chosen(Blend())
+    bench = _Bench(queries)
+    settings, alone = _choose_transitions(bench, train, items)
+    evidence = _log(gather(_counts(train, items)(settings).probabilities, queries, items))
+    network = _log(gather(model, queries, items))
+    blends = [Blend(power, weight, transitions=settings) for power, weight in POWERS]
+    trials = [bench.trial(network, evidence, blend) for blend in blends]
+    tried = {f"network^{each.network:g} transitions^{each.weight:g}": float(gains.mean()) for each, gains in trials}
+    clear = [CLEAR_FOR_NETWORK if weight < power else CLEAR for power, weight in POWERS]
+    return Chosen(trials[clearly_best([gains for _, gains in trials], clear)][0], tried | alone)
 
 
-def gather(source: Foretell, queries: Queries, items: int) -> Evidence:
-    """What a source says of all queries, without keeping every probability."""
-    answer, history = np.empty(len(queries)), np.empty(len(queries))
+def clearly_best(gains: Sequence[Floats], clear: Sequence[float]) -> int:
+    """The place of the best by mean among those that are clearly better than the first, 0 where there is none.
+
+    Args:
+        gains: of each choice by query, [queries].
+        clear: standard errors of its difference to the first by which a choice must be better.
+    """
+    differences = [each - gains[0] for each in gains]
+    means = [float(each.mean()) for each in differences]
+    errors = [float(each.std() / np.sqrt(len(each))) for each in differences]
+    better = [at for at in range(1, len(gains)) if means[at] > clear[at] * errors[at]]
+    return max(better, key=lambda at: means[at], default=0)
+
+
+def gather(source: Foretell, queries: Queries, items: int) -> Floats32:
+    """What a source says of all queries, [queries, 1 + items]."""
+    found = np.empty((len(queries), items + 1), np.float32)
     for rows, part in in_parts(queries, items):
-        shares = source(part.histories)
-        answer[rows] = shares[np.arange(len(rows)), part.answers]
-        row, code = inside(part.histories)
-        history[rows] = np.bincount(row, shares[row, code], len(rows))
-    return Evidence(answer, history)
+        found[rows] = source(part.histories)
+    return found
 
 
 def repeated(queries: Queries) -> NDArray[np.bool_]:
@@ -127,16 +148,6 @@ def repeat_log_odds(history: Floats, again: NDArray[np.bool_]) -> float:
     return float(np.clip(odds, -_MOST_LOG_ODDS, _MOST_LOG_ODDS))
 
 
-def _judged(model: Evidence, evidence: Evidence, weight: float, again: NDArray[np.bool_]) -> tuple[float, float]:
-    """Mean log-likelihood of the answers, and the log-odds of repeating that belong to it."""
-    answer = (1.0 - weight) * model.answer + weight * evidence.answer
-    history = (1.0 - weight) * model.history + weight * evidence.history
-    raised = repeat_log_odds(history, again)
-    scale = 1.0 + np.expm1(raised) * history
-    likelihood = np.log(np.maximum(answer, _TINY)) + raised * again - np.log(np.maximum(scale, _TINY))
-    return float(likelihood.mean()), raised
-
-
 def sources(model: Foretell, transitions: Transitions | None, blend: Blend) -> Foretell:
     """The mixture as a source of scores."""
 
@@ -147,6 +158,66 @@ def sources(model: Foretell, transitions: Transitions | None, blend: Blend) -> F
     return foretell
 
 
-def mean_likelihoods(found: Iterable[float]) -> dict[str, float]:
-    """The curve of `choose_blend` by weight, for the manifest."""
-    return {f"{weight:g}": float(value) for weight, value in zip(WEIGHTS, found, strict=True)}
+class _Bench:
+    """The same queries for every choice."""
+
+    def __init__(self, queries: Queries) -> None:
+        self.queries, self._again = queries, repeated(queries)
+        self._row, self._code = inside(queries.histories)
+
+    def trial(self, network: Floats32, evidence: Floats32 | None, blend: Blend) -> tuple[Blend, Floats]:
+        """NDCG@10 by query, and the blend with the log-odds of repeating that belong to it."""
+        scores = _product(network, evidence, blend)
+        own = np.exp(scores[self._row, self._code].astype(np.float64))
+        history = np.bincount(self._row, own, len(scores)).astype(np.float64)
+        raised = repeat_log_odds(history, self._again)
+        scores[self._row, self._code] += np.float32(raised)
+        gains = figures(*places(scores, self.queries.answers))["ndcg@10"]
+        return msgspec.structs.replace(blend, repeat=raised), gains
+
+
+def _choose_transitions(bench: _Bench, train: Ragged, items: int) -> tuple[TransitionSettings, dict[str, float]]:
+    """What ranks best by itself: the sums of the counts are the same for all."""
+    weigh = _counts(train, items)
+    choices = [
+        TransitionSettings(decay=decay, damping=damping, backward=backward)
+        for backward, decay, damping in product(BACKWARDS, DECAYS, DAMPINGS)
+    ]
+    gains = []
+    for settings in choices:
+        evidence = _log(gather(weigh(settings).probabilities, bench.queries, items))
+        gains.append(bench.trial(evidence, None, Blend())[1])
+    tried = {
+        f"transitions decay {each.decay:g} damping {each.damping:g} backward {each.backward:g}": float(gain.mean())
+        for each, gain in zip(choices, gains, strict=True)
+    }
+    return choices[clearly_best(gains, [CLEAR] * len(gains))], tried
+
+
+def _counts(train: Ragged, items: int) -> Callable[[TransitionSettings], Transitions]:
+    shares, kept = popularity(train, items), dict[tuple[int, float], sparse.csr_array]()
+
+    def weigh(settings: TransitionSettings) -> Transitions:
+        key = (settings.reach, settings.backward)
+        if key not in kept:
+            kept[key] = counted(train, items, *key)
+        return weigh_transitions(kept[key], shares, settings)
+
+    return weigh
+
+
+def _log(shares: Floats32) -> Floats32:
+    """Logarithms, what is impossible far below all else."""
+    logs: Floats32 = np.log(np.maximum(shares, np.float32(_TINY)))
+    logs[:, UNKNOWN] = -np.inf
+    return logs
+
+
+def _product(network: Floats32, evidence: Floats32 | None, blend: Blend) -> Floats32:
+    """Logarithms of the shares of each row, from logarithms."""
+    scores = np.float32(blend.network) * network[:, 1:]
+    if evidence is not None and blend.weight > 0.0:
+        scores += np.float32(blend.weight) * evidence[:, 1:]
+    scores -= scores.max(axis=1, keepdims=True, initial=-np.inf)
+    scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    return np.pad(scores, ((0, 0), (1, 0)), constant_values=-np.inf)

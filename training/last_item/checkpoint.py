@@ -31,6 +31,7 @@ class Standing(msgspec.Struct, forbid_unknown_fields=True):
         steps: updates done.
         best, best_epoch: NDCG@10 on the validation items, of the epoch whose weights are kept.
         likeliest, likeliest_epoch: their mean log-likelihood, of the epoch after which it grew no more.
+        taken_s: time that the epochs took, seconds.
     """
 
     key: str
@@ -40,6 +41,7 @@ class Standing(msgspec.Struct, forbid_unknown_fields=True):
     best_epoch: int = 0
     likeliest: float = -1e9
     likeliest_epoch: int = 0
+    taken_s: float = 0.0
     curve: list[float] = []
     losses: list[float] = []
 

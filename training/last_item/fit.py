@@ -60,6 +60,13 @@ class Fitted:
     settings: FitSettings
 
     @property
+    def ended(self) -> str:
+        """Why there was no further epoch: `time`, `epochs` (all there may be), or `patience`."""
+        if self.standing.taken_s >= 60.0 * self.settings.most_minutes:
+            return "time"
+        return "epochs" if self.standing.epoch >= self.settings.epochs else "patience"
+
+    @property
     def foretell(self) -> Foretell:
         """Its probabilities."""
         return foretell_with(self.network, self.items, self.settings.longest)
@@ -75,7 +82,7 @@ def fit(
 ) -> Fitted:
     """Trains until the validation items say that it is enough.
 
-    The same seed, threads and machine give the same weights, interrupted or not.
+    The same seed, threads and machine give the same weights, interrupted or not, unless the time ran out.
 
     Raises:
         OSError: a checkpoint cannot be written.
@@ -111,7 +118,7 @@ class _Training:
 
     @property
     def over(self) -> bool:
-        return self.standing.epoch >= self._end
+        return self.standing.epoch >= self._end or self.standing.taken_s >= 60.0 * self._settings.most_minutes
 
     @property
     def _end(self) -> int:
@@ -150,11 +157,13 @@ class _Training:
             standing.best, standing.best_epoch = ndcg, standing.epoch
             for name, tensor in self._mean.items():
                 self._best[name].copy_(tensor)
+        taken = self._clock() - started
+        standing.taken_s += taken
         self._checkpoints.save(standing, self._tensors())
         least = self._end - standing.epoch
-        taken = self._clock() - started
         rate = events / max(learned - started, 1e-9)
-        return Epoch(standing.epoch, self._settings.epochs, loss, ndcg, rate, least * taken)
+        left = max(0.0, min(least * taken, 60.0 * self._settings.most_minutes - standing.taken_s))
+        return Epoch(standing.epoch, self._settings.epochs, loss, ndcg, rate, left)
 
     def finish(self) -> None:
         self._put(self._best)

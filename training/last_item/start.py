@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.sparse.linalg import ArpackError, svds
 
 from training.last_item.sequences import Ragged
-from training.last_item.transitions import TransitionSettings, counted
+from training.last_item.transitions import counted
 
 Floats = NDArray[np.float64]
 
@@ -20,7 +20,7 @@ _NOTHING = 1e-9
 _DENSE_ITEMS = 512
 """Up to here all factors are computed: where few items make the spaces degenerate, the sparse way begins at random."""
 
-_NEAR = TransitionSettings(reach=3, backward=1.0)
+_REACH = 3
 
 
 def near_embeddings(train: Ragged, items: int, width: int, spread: float, seed: int) -> NDArray[np.float32]:
@@ -32,7 +32,7 @@ def near_embeddings(train: Ragged, items: int, width: int, spread: float, seed: 
     """
     rng = np.random.default_rng(seed)
     found = rng.normal(0.0, spread, (items + 1, width))
-    vectors = _factors(_information(counted(train, items, _NEAR)), min(width, items - 1), rng)
+    vectors = _factors(_information(counted(train, items, _REACH, 1.0)), min(width, items - 1), rng)
     known = np.linalg.norm(vectors, axis=1) > _NOTHING
     if known.any():
         deviation = float(vectors[known].std())

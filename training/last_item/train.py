@@ -12,7 +12,7 @@ import torch
 
 from features.events import format_time, from_seconds
 from ranker.release.registry import DataSpan, Manifest, Registry
-from training.last_item.blend import Blend, choose_blend, mean_likelihoods
+from training.last_item.blend import Chosen, choose_blend
 from training.last_item.checkpoint import Checkpoints, key_of
 from training.last_item.fit import Epoch, Fitted, fit
 from training.last_item.loss import Network
@@ -36,7 +36,7 @@ class Trained:
 
     Args:
         fitted: SECOND, and SASREC where it was asked for.
-        likelihoods: by weight of the transitions, on the validation items.
+        chosen: how network and transitions are mixed.
         seconds: by step.
     """
 
@@ -44,9 +44,8 @@ class Trained:
     split: Split
     settings: FitSettings
     fitted: Mapping[str, Fitted]
-    blend: Blend
+    chosen: Chosen
     transitions: Transitions
-    likelihoods: Mapping[str, float]
     seconds: Mapping[str, float]
 
 
@@ -92,11 +91,11 @@ def train_last_item(logdir: Path, job: Job, progress: Progress | None = None) ->
         watch.lap(name)
     tell("mixture", None)
     items = len(split.vocabulary)
-    blend, curve = choose_blend(fitted[SECOND].foretell, split.train, split.validation, items)
-    transitions = count_transitions(split.train, items, blend.transitions)
+    judged = split.validation.first(max(1, job.settings.validation // (items + 1)), job.settings.seed)
+    chosen = choose_blend(fitted[SECOND].foretell, split.train, judged, items)
+    transitions = count_transitions(split.train, items, chosen.blend.transitions)
     watch.lap("mixture")
-    likelihoods = mean_likelihoods(curve)
-    return Trained(sequences, split, job.settings, fitted, blend, transitions, likelihoods, watch.laps)
+    return Trained(sequences, split, job.settings, fitted, chosen, transitions, watch.laps)
 
 
 def publish_last_item(registry: Registry, trained: Trained) -> Manifest:
@@ -113,10 +112,10 @@ def publish_last_item(registry: Registry, trained: Trained) -> Manifest:
         settings=trained.settings,
         vocabulary=len(split.vocabulary),
         shards=shards,
-        blend=trained.blend,
+        blend=trained.chosen.blend,
+        tried={name: round(value, 5) for name, value in trained.chosen.tried.items()},
         fingerprint=split.fingerprint,
         standings={name: standing_of(fitted) for name, fitted in trained.fitted.items()},
-        likelihoods=dict(trained.likelihoods),
         counts=counts_of(trained.sequences, split),
         seconds={name: round(seconds, 3) for name, seconds in trained.seconds.items()},
     )
@@ -145,11 +144,12 @@ def counts_of(sequences: Sequences, split: Split) -> dict[str, int]:
     }
 
 
-def standing_of(fitted: Fitted) -> dict[str, float | int | list[float]]:
+def standing_of(fitted: Fitted) -> dict[str, float | int | str | list[float]]:
     """How a training went."""
     standing = fitted.standing
     return {
         "epochs": standing.epoch,
+        "ended": fitted.ended,
         "best_epoch": standing.best_epoch,
         "ndcg@10": standing.best,
         "curve": [round(value, 5) for value in standing.curve],

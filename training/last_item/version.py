@@ -49,7 +49,7 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         shards: files with the tensors of each network, in order.
         fingerprint: of the vocabulary and the training part of the log.
         standings: epochs, the best of them, and the curve on the validation items, by network.
-        likelihoods: mean log-likelihood of the validation items by weight of the transitions.
+        tried: NDCG@10 on the validation items, by what was tried for the mixture.
     """
 
     protocol: str
@@ -59,7 +59,7 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     blend: Blend
     fingerprint: str
     standings: dict[str, dict[str, Any]] = {}
-    likelihoods: dict[str, float] = {}
+    tried: dict[str, float] = {}
     counts: dict[str, int] = {}
     seconds: dict[str, float] = {}
 

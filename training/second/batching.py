@@ -13,8 +13,8 @@ from ranker.second.tokens import EventTokens
 from ranker.second.vocabulary import NOTHING, UNKNOWN
 from training.second.dataset import Form, Question, Window
 
-BLOCK = 64
-"""Windows that follow one another in time and may be put together by length."""
+BLOCK = 512
+"""Rows that follow one another in time and may be put together by length."""
 
 
 @dataclass(frozen=True)
@@ -65,35 +65,68 @@ def parts_of(windows: Sequence[Window], until_s: float, most: int) -> list[Part]
 def plan_batches(
     windows: Sequence[Window], parts: Sequence[Part], settings: TrainSecond, epoch: int
 ) -> tuple[list[list[Part]], Waste]:
-    """Batches of at most `batch_tokens` tokens with padding (or of one row); parts of like length together."""
+    """Batches of at most `batch_tokens` tokens with padding (or of one row); parts of like size together."""
     random = np.random.default_rng((settings.seed, epoch))
-    per_question = settings.negatives + 1
     batches: list[list[Part]] = []
-    tokens = real = 0
+    tokens = padding = 0
     for start in range(0, len(parts), BLOCK):
-        block = sorted(parts[start : start + BLOCK], key=lambda part: size_of(part, windows, per_question))
-        packed = _pack(block, windows, per_question, settings.batch_tokens)
-        packed = [packed[place] for place in random.permutation(len(packed)).tolist()]
-        for batch in packed:
-            sizes = np.array([size_of(part, windows, per_question) for part in batch])
-            tokens += int(sizes.max(axis=0).sum()) * len(batch)
-            real += int(sizes.sum())
-        batches += packed
-    return batches, Waste(tokens, tokens - real)
+        block = parts[start : start + BLOCK]
+        sizes = [size_of(part, windows, settings.negatives + 1) for part in block]
+        rows, waste = least_padding(sizes, settings.batch_tokens)
+        batches += [[block[row] for row in rows[place]] for place in random.permutation(len(rows)).tolist()]
+        tokens, padding = tokens + waste.tokens, padding + waste.padding
+    return batches, Waste(tokens, padding)
 
 
-def _pack(block: Sequence[Part], windows: Sequence[Window], per_question: int, limit: int) -> list[list[Part]]:
-    batches: list[list[Part]] = []
+def least_padding(sizes: Sequence[tuple[int, int]], limit: int) -> tuple[list[list[int]], Waste]:
+    """Rows by batch, of several ways to arrange them that with the least padding.
+
+    A batch is padded to its longest and to its widest row. So rows are cut into strips of like length (or width), and
+    within a strip they are in order of width (or length), up and down in turns; how many strips are best depends on
+    what varies more.
+
+    Args:
+        sizes: (events, candidates) of each row.
+        limit: most tokens of a batch, with padding; one row may have more.
+    """
+    batches = max(1, round(sum(map(sum, sizes)) / limit))
+    counts = sorted({min(len(sizes), max(1, round(batches**0.5 * factor))) for factor in (0.0, 0.5, 1.0, 2.0, 3.0)})
+    found = [_pack(_strips(sizes, first, count), sizes, limit) for count in counts for first in (0, 1)]
+    wastes = [_waste(rows, sizes) for rows in found]
+    best = min(range(len(found)), key=lambda place: wastes[place].padding)
+    return found[best], wastes[best]
+
+
+def _strips(sizes: Sequence[tuple[int, int]], first: int, count: int) -> list[int]:
+    order = sorted(range(len(sizes)), key=lambda row: (sizes[row][first], sizes[row][1 - first]))
+    each = -(-len(order) // count)
+    strips = [order[start : start + each] for start in range(0, len(order), each)]
+    turned = [
+        sorted(strip, key=lambda row: sizes[row][1 - first], reverse=bool(number % 2))
+        for number, strip in enumerate(strips)
+    ]
+    return [row for strip in turned for row in strip]
+
+
+def _pack(order: Sequence[int], sizes: Sequence[tuple[int, int]], limit: int) -> list[list[int]]:
+    batches: list[list[int]] = []
     events = candidates = 0
-    for part in block:
-        length, width = size_of(part, windows, per_question)
+    for row in order:
+        length, width = sizes[row]
         wider = max(events, length), max(candidates, width)
         if not batches or sum(wider) * (len(batches[-1]) + 1) > limit:
             batches.append([])
             wider = length, width
-        batches[-1].append(part)
+        batches[-1].append(row)
         events, candidates = wider
     return batches
+
+
+def _waste(batches: Sequence[Sequence[int]], sizes: Sequence[tuple[int, int]]) -> Waste:
+    tokens = sum(
+        len(rows) * (max(sizes[row][0] for row in rows) + max(sizes[row][1] for row in rows)) for rows in batches
+    )
+    return Waste(tokens, tokens - sum(map(sum, sizes)))
 
 
 def choose_candidates(question: Question, form: Form, negatives: int, random: np.random.Generator) -> NDArray[np.int64]:

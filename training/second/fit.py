@@ -17,13 +17,14 @@ from torch import Tensor
 
 from ranker.second.config import TrainSecond
 from ranker.second.network import SecondNet
+from training.errors import TrainingError
 from training.second.batching import (
     Part,
     Waste,
     parts_of,
     plan_batches,
 )
-from training.second.held_out import judge, temper
+from training.second.held_out import Trust, answers, apply_trust, bias_of, figures, find_trust
 from training.second.made import batch_loss, make_batch
 from training.second.run import Run
 
@@ -54,7 +55,8 @@ class State:
     Args:
         epoch, batch: the place of the next batch.
         phase_step: batches since histories alone were done with, or since the beginning.
-        best: figure of the best epoch so far, and `stale` epochs since.
+        best: listwise loss of the best epoch so far, and `stale` epochs since.
+        trust: how far its parts can be trusted.
         history: figures by epoch.
     """
 
@@ -62,9 +64,10 @@ class State:
     batch: int = 0
     step: int = 0
     phase_step: int = 0
-    best: float = -1.0
+    best: float = 1e30
     best_epoch: int = -1
     stale: int = 0
+    trust: Trust = field(default_factory=Trust)
     history: list[dict[str, float]] = field(default_factory=list)
     done: bool = False
 
@@ -81,7 +84,6 @@ class Fit:
             Part(number, (), True) for number, window in enumerate(run.windows) if window.next_action.any()
         ]
         self.waste = Waste(0, 0)
-        self.strength = 1.0
         self.best: dict[str, Tensor] = {}
         self.average = self._weights() if settings.average else {}
         self.optimizer = torch.optim.AdamW(_groups(net, settings), lr=settings.rate, betas=(0.9, 0.98))
@@ -126,12 +128,18 @@ class Fit:
         Args:
             tell: hears of every batch.
             keep: called after every epoch, and when `checkpoint_s` have passed since.
+
+        Raises:
+            TrainingError: the loss is no number any more.
         """
         settings, recent = self.run.settings, Recent(clock)
         kept_s = clock()
         while not self.state.done:
             while self.state.batch < self.batches:
                 loss, tokens = self._step(self._batches[self.state.batch])
+                if not math.isfinite(loss):
+                    where = f"epoch {self.state.epoch + 1}, batch {self.state.batch + 1}"
+                    raise TrainingError(f"{where}: the loss is {loss}: training.rate {settings.rate} may be too high")
                 self.state.batch += 1
                 self.state.step += 1
                 self.state.phase_step += 1
@@ -143,7 +151,7 @@ class Fit:
             keep()
             kept_s = clock()
         self.net.load_state_dict(self.best)
-        self.strength = temper(self.net, self.run)
+        apply_trust(self.net, self.state.trust)
 
     @property
     def epochs(self) -> int:
@@ -165,11 +173,13 @@ class Fit:
         state, own = self.state, self._weights()
         if self.run.settings.average:
             self.net.load_state_dict(self.average)
-        figures = judge(self.net, self.run)
-        state.history.append(figures)
-        if figures["score"] > state.best:
-            state.best, state.best_epoch, state.stale = figures["score"], len(state.history) - 1, 0
-            self.best = self._weights()
+        told, bias = list(answers(self.net, self.run, hinted=True)), bias_of(self.net)
+        trust = find_trust(told, bias, self.run)
+        found = figures(told, trust, bias, self.run)
+        state.history.append(found)
+        if found["loss"] < state.best:
+            state.best, state.best_epoch, state.stale = found["loss"], len(state.history) - 1, 0
+            self.best, state.trust = self._weights(), trust
         else:
             state.stale += 1
         self.net.load_state_dict(own)

@@ -1,13 +1,15 @@
-"""What the held-out questions say: how good a fit is, and how far its correction of the light stage can be trusted."""
+"""What the held-out questions say: how good a fit is, and how far each part of its score can be trusted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 from ranker.second.batches import candidate_batch, event_batch, moved
 from ranker.second.network import SecondNet
@@ -18,8 +20,24 @@ from training.second.run import Run
 
 Floats = NDArray[np.float64]
 
-STRENGTHS = tuple(step / 8 for step in range(11))
-"""By which the correction may be multiplied."""
+MOST = 2.0
+"""By which a part may be multiplied."""
+PRIOR = 5.0
+"""Questions' worth of belief that the fit is right as it is: few held-out questions change little."""
+
+
+class Trust(msgspec.Struct, frozen=True):
+    """By what the parts of a score are multiplied.
+
+    Args:
+        light: the light stage's score, as it was learned.
+        correction: what candidates made of themselves and the history.
+        told: what the request foretells; nothing before it was asked.
+    """
+
+    light: float = 1.0
+    correction: float = 1.0
+    told: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -27,12 +45,21 @@ class Answer:
     """What the network says to a held-out question.
 
     Args:
-        logits: [candidates, HEADS].
+        light, correction: [candidates, HEADS] parts of its logits; `light` has the bias too.
+        told: [candidates].
     """
 
     question: Question
     form: Form
-    logits: Floats
+    light: Floats
+    correction: Floats
+    told: Floats
+
+    def logits(self, trust: Trust, bias: Floats) -> Floats:
+        """[candidates, HEADS]."""
+        scored = trust.light * self.light + trust.correction * self.correction + bias
+        found: Floats = scored + trust.told * self.told[:, None]
+        return found
 
 
 @torch.inference_mode()
@@ -51,18 +78,30 @@ def answers(net: SecondNet, run: Run, hinted: bool = False) -> Iterator[Answer]:
                 origin_s = float(window.tokens["time_s"][0]) if len(window.tokens) else form.request.time_s
                 batch, _ = candidate_batch([[(form.request, form.candidates, question.index, origin_s)]])
                 batch = moved(batch, run.device)
-                yield Answer(question, form, net.score(batch, cache, batch.index)[0].double().cpu().numpy())
+                heard = net.hear(batch, cache, prefix=True)
+                light = net.light_gain * batch.light[..., None]
+                correction = heard.candidates @ net.outcomes.weight.T
+                parts = (light, correction, net.foretold(batch, heard))
+                yield Answer(question, form, *(part[0].double().cpu().numpy() for part in parts))
 
 
-def judge(net: SecondNet, run: Run) -> dict[str, float]:
-    """Figures on the held-out questions, over the candidates that there are vectors of.
+def bias_of(net: SecondNet) -> Floats:
+    """[HEADS] of the outcomes."""
+    found: Floats = net.outcomes.bias.detach().double().cpu().numpy()
+    return found
+
+
+def figures(told: Sequence[Answer], trust: Trust, bias: Floats, run: Run) -> dict[str, float]:
+    """Of questions as they were asked, over the candidates that there are vectors of.
 
     Returns:
         `score` is the mean reciprocal rank, `loss` the listwise one; the light stage's own figures are beside them.
     """
     found: dict[str, list[float]] = {"hr@1": [], "score": [], "loss": [], "light_hr@1": [], "light_score": []}
-    for answer in answers(net, run):
-        scores = utility_of(answer.logits, run.worth)
+    for answer in told:
+        if answer.form is not answer.question.plain:
+            continue
+        scores = utility_of(answer.logits(trust, bias), run.worth)
         found["loss"].append(_listwise(scores, answer.question.gains))
         for name, values in (("", scores), ("light_", answer.form.candidates.light)):
             best = (answer.question.gains == answer.question.gains.max()).astype(np.float64)
@@ -71,29 +110,65 @@ def judge(net: SecondNet, run: Run) -> dict[str, float]:
     return {name: float(np.mean(values)) if values else 0.0 for name, values in found.items()}
 
 
-@torch.no_grad()
-def temper(net: SecondNet, run: Run) -> float:
-    """Multiplies the correction of the light score by what suits the held-out questions best, and gives that number.
+def find_trust(told: Sequence[Answer], bias: Floats, run: Run) -> Trust:
+    """What suits the held-out questions best, by the listwise loss.
 
-    By the listwise loss: outcomes have levels that a correction may hold however badly it orders. The heads are
-    linear, so that their weights take it up: a served model knows nothing of it. A fit that has learned its examples
-    by heart is drawn back to the light stage's order.
+    Outcomes have levels that a correction may hold however badly it orders, so the loss is that of the order. A fit
+    that has learned its examples by heart is drawn back to the light stage's order.
     """
-    told = list(answers(net, run, hinted=True))
     if not told:
-        return 1.0
-    gain, bias = net.light_gain.double().cpu().numpy(), net.outcomes.bias.double().cpu().numpy()
-    losses = [np.mean([_loss_at(answer, strength, gain, bias, run) for answer in told]) for strength in STRENGTHS]
-    best = STRENGTHS[int(np.argmin(losses))]
-    net.outcomes.weight.mul_(best)
-    return best
+        return Trust()
+    packed = _Packed.of(told)
+    start = np.array([1.0, 1.0, 0.0])
+
+    def loss(factors: Floats) -> float:
+        drawn_back = PRIOR * float(((factors - start) ** 2).sum()) / len(told)
+        return packed.loss(Trust(*factors.tolist()), bias, run.worth) + drawn_back
+
+    found = minimize(loss, start, method="L-BFGS-B", bounds=[(0.0, MOST)] * 3, options={"maxiter": 50})
+    return Trust(*(round(float(factor), 4) for factor in found.x))
 
 
-def _loss_at(answer: Answer, strength: float, gain: Floats, bias: Floats, run: Run) -> float:
-    """The listwise loss of a held-out question with the correction multiplied."""
-    base = gain * answer.form.candidates.light.astype(np.float64)[:, None] + bias
-    logits = base + strength * (answer.logits - base)
-    return _listwise(utility_of(logits, run.worth), answer.question.gains)
+@torch.no_grad()
+def apply_trust(net: SecondNet, trust: Trust) -> None:
+    """Multiplies the parts: gains and heads are linear, so that they take it up, and serving knows nothing of it."""
+    net.light_gain.mul_(trust.light)
+    net.outcomes.weight.mul_(trust.correction)
+    net.told_gain.fill_(trust.told)
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """Answers as one array each, padded; [answers, candidates, HEADS] or without the last."""
+
+    light: Floats
+    correction: Floats
+    told: Floats
+    share: Floats
+    real: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, told: Sequence[Answer]) -> _Packed:
+        shape = (len(told), max(len(answer.told) for answer in told))
+        heads = told[0].light.shape[1]
+        packed = cls(
+            np.zeros((*shape, heads)), np.zeros((*shape, heads)), np.zeros(shape), np.zeros(shape),
+            np.zeros(shape, np.bool_),
+        )  # fmt: skip
+        for row, answer in enumerate(told):
+            size = len(answer.told)
+            packed.light[row, :size], packed.correction[row, :size] = answer.light, answer.correction
+            packed.told[row, :size], packed.real[row, :size] = answer.told, True
+            gains = np.maximum(answer.question.gains, 0.0)
+            packed.share[row, :size] = gains / max(gains.sum(), 1e-9)
+        return packed
+
+    def loss(self, trust: Trust, bias: Floats, worth: tuple[float, ...]) -> float:
+        """The mean listwise loss."""
+        logits = trust.light * self.light + trust.correction * self.correction + bias
+        scores = np.where(self.real, utility_of(logits + trust.told * self.told[..., None], worth), -np.inf)
+        total = np.logaddexp.reduce(scores, axis=1, keepdims=True)
+        return float(-(self.share * np.where(self.real, scores - total, 0.0)).sum(axis=1).mean())
 
 
 def _listwise(scores: Floats, gains: Floats) -> float:

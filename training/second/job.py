@@ -23,7 +23,7 @@ from ranker.second.vocabulary import Known, Vocabulary
 from ranker.second.weights import to_files
 from training.errors import TrainingError
 from training.light import Progress
-from training.second.checkpoint import load_checkpoint, save_checkpoint
+from training.second.checkpoint import Keeper
 from training.second.dataset import Encoding, Window, make_windows, vocabulary_of
 from training.second.fit import Fit, Report
 from training.second.gather import Gathered, gather_second
@@ -42,7 +42,8 @@ class Request:
         light: the manifest of the version whose light stage it is trained over.
         hint: also ask questions with what was typed, where the log has it.
         without: parts of what is known to leave out, to see what they are worth: `text`, `time`, `feedback`.
-        checkpoint: where to keep the state; None keeps none.
+        checkpoint: beginning of the name of the file in which the state is kept; None keeps none.
+        anew: do not take up what was kept.
     """
 
     logdir: Path
@@ -53,6 +54,7 @@ class Request:
     device: str = "auto"
     without: frozenset[str] = frozenset()
     checkpoint: Path | None = None
+    anew: bool = False
 
 
 @dataclass
@@ -61,6 +63,7 @@ class TrainedSecond:
 
     Args:
         resumed: whether a checkpoint was taken up.
+        checkpoint: the file that is of no use any more once this is published.
     """
 
     files: dict[str, bytes]
@@ -68,6 +71,7 @@ class TrainedSecond:
     metrics: dict[str, float]
     extra: dict[str, Any] = field(default_factory=dict)
     resumed: bool = False
+    checkpoint: Path | None = None
 
 
 def light_config(manifest: Manifest, config: SecondConfig) -> TrainConfig:
@@ -143,10 +147,10 @@ def fit_second(
     run, net = prepare(request, windows, known, device)
     fit = Fit(net, run)
     of = identity_of(request, windows, known)
-    path = request.checkpoint
-    resumed = path is not None and load_checkpoint(path, fit, of)
+    keeper = Keeper(request.checkpoint, of) if request.checkpoint is not None else None
+    resumed = keeper is not None and not request.anew and keeper.take_up(fit)
     started_s = time.monotonic()
-    fit.go(tell, (lambda: save_checkpoint(path, fit, of)) if path is not None else lambda: None)
+    fit.go(tell, (lambda: keeper.save(fit)) if keeper is not None else lambda: None)
     trained = dict(zip(HEADS, run.trained, strict=True))
     files, entry = to_files(
         fit.net, known, request.config, trained, request.light.version, without=sorted(request.without)
@@ -157,10 +161,10 @@ def fit_second(
         "epochs": fit.state.epoch, "best_epoch": request.config.training.pretrain + fit.state.best_epoch + 1,
         "padding": round(fit.waste.share, 4),
         "parameters": sum(parameter.numel() for parameter in net.parameters()), "device": str(device),
-        "strength": fit.strength,
+        "trust": msgspec.to_builtins(fit.state.trust),
         "config": msgspec.to_builtins(request.config), "seconds": round(time.monotonic() - started_s, 1),
     }  # fmt: skip
-    return TrainedSecond(files, entry, metrics, extra, resumed)
+    return TrainedSecond(files, entry, metrics, extra, resumed, keeper.path if keeper is not None else None)
 
 
 def prepare(request: Request, windows: list[Window], known: Known, device: torch.device) -> tuple[Run, SecondNet]:

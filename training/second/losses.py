@@ -11,7 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from ranker.second.config import LossWeights
 from ranker.second.network import SecondNet
-from ranker.second.vocabulary import FIRST
+from ranker.second.vocabulary import UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Truth:
         outcomes: [batch, candidates, HEADS].
         offered: whether outcomes are known.
         next_action: [batch, events] numbers, 0 where nothing is asked.
+        answer: [batch, asked] number of the most useful action, 0 for padding.
     """
 
     request: Tensor
@@ -33,6 +34,7 @@ class Truth:
     outcomes: Tensor
     offered: Tensor
     next_action: Tensor
+    answer: Tensor
 
 
 def utility_logit(logits: Tensor, worth: Sequence[float]) -> Tensor:
@@ -73,33 +75,37 @@ def outcome_loss(logits: Tensor, truth: Truth, trained: Tensor) -> Tensor:
 
 
 def next_action_loss(
-    net: SecondNet, hidden: Tensor, wanted: Tensor, shares: Tensor, full: int, sampled: int, generator: torch.Generator
-) -> Tensor:
+    net: SecondNet, hidden: Tensor, wanted: Tensor, shares: Tensor, full: int, sampled: int,
+    generator: torch.Generator, smoothing: float = 0.0,
+) -> Tensor:  # fmt: skip
     """Cross-entropy over all actions, or over a sample with the correction log q for how likely each is drawn.
 
     Args:
         hidden: [batch, events, dim].
         wanted: [batch, events], 0 where nothing is asked.
-        shares: [actions] chances by which negatives are drawn; they begin at number FIRST.
+        shares: [actions] chances by which negatives are drawn; they begin at number UNKNOWN.
         full: most actions for which all are scored.
         sampled: negatives that the whole batch shares.
+        smoothing: share of the wanted that all actions get alike, where all are scored.
     """
-    asked = wanted >= FIRST
+    asked = wanted >= UNKNOWN
     if not bool(asked.any()):
         return hidden.sum() * 0.0
     states, numbers = hidden[asked], wanted[asked]
     if len(shares) <= full:
-        return cross_entropy(net.next_action(states)[:, FIRST:].float(), numbers - FIRST)
-    drawn = torch.multinomial(shares.cpu(), sampled, replacement=True, generator=generator).to(numbers.device) + FIRST
+        logits = net.next_action(states)[:, UNKNOWN:].float()
+        return cross_entropy(logits, numbers - UNKNOWN, label_smoothing=smoothing)
+    drawn = torch.multinomial(shares.cpu(), sampled, replacement=True, generator=generator).to(numbers.device) + UNKNOWN
     log_q = (shares.to(numbers.device) * sampled).log()
     own = (states * net.actions(numbers)).sum(dim=-1) * net.next_scale + net.next_bias[numbers]
-    others = net.next_action(states, drawn).float() - log_q[drawn - FIRST]
+    others = net.next_action(states, drawn).float() - log_q[drawn - UNKNOWN]
     others = others.masked_fill(drawn[None, :] == numbers[:, None], -1e30)
     # what came next is always among them, so only the drawn stand for more than themselves
     logits = torch.cat([own.float()[:, None], others], dim=1)
     return cross_entropy(logits, torch.zeros_like(numbers))
 
 
-def joined(parts: tuple[Tensor, Tensor, Tensor], weights: LossWeights) -> Tensor:
+def joined(parts: tuple[Tensor, Tensor, Tensor, Tensor], weights: LossWeights) -> Tensor:
     """The loss that is minimised."""
-    return weights.listwise * parts[0] + weights.outcomes * parts[1] + weights.next_action * parts[2]
+    of = (weights.listwise, weights.outcomes, weights.answer, weights.next_action)
+    return torch.stack([weight * part for weight, part in zip(of, parts, strict=True)]).sum()

@@ -14,6 +14,7 @@ from ranker.second.batches import candidate_batch, event_batch, moved
 from ranker.second.config import HEADS, TrainSecond
 from ranker.second.network import CandidateBatch, EventBatch, SecondNet
 from ranker.second.tokens import EventTokens
+from ranker.second.vocabulary import NOTHING
 from training.second.batching import Part, choose_candidates, corrupt_events, corrupt_form
 from training.second.dataset import Form, Question
 from training.second.losses import Truth, joined, listwise, next_action_loss, outcome_loss, utility_logit
@@ -47,7 +48,7 @@ def make_batch(run: Run, batch: Sequence[Part], seeds: tuple[int, ...]) -> Made:
             [(form.request, form.candidates, question.index, form.request.time_s if origin_s is None else origin_s)
              for question, _, form in chosen]
         )  # fmt: skip
-        asked.append([(question, picked) for question, picked, _ in chosen])
+        asked.append([(question, picked, _answer(question.gains[picked], form)) for question, picked, form in chosen])
     events = event_batch(histories)
     candidates, real = candidate_batch(rows) if any(rows) else (None, torch.zeros(len(batch), 0, dtype=torch.bool))
     truth = _truth(run, batch, asked, candidates, real, events.action.shape[1])
@@ -67,20 +68,22 @@ def _chosen(question: Question, settings: TrainSecond, random: np.random.Generat
 
 
 def _truth(
-    run: Run, batch: Sequence[Part], asked: Sequence[Sequence[tuple[Question, Rows]]],
+    run: Run, batch: Sequence[Part], asked: Sequence[Sequence[tuple[Question, Rows, int]]],
     candidates: CandidateBatch | None, real: Tensor, events: int,
 ) -> Truth:  # fmt: skip
     shape = tuple(real.shape)
     share, offered = np.zeros(shape, np.float32), np.zeros(shape, np.bool_)
     outcomes = np.zeros((*shape, len(HEADS)), np.float32)
     wanted = np.zeros((len(batch), events), np.int64)
+    answer = np.zeros((len(batch), max(map(len, asked), default=0)), np.int64)
     for row, (part, questions) in enumerate(zip(batch, asked, strict=True)):
         window = run.windows[part.window]
         if part.counts:
             following = np.where(window.tokens["time_s"] < run.split_s, window.next_action, 0)
             wanted[row, : len(following)] = following
         filled = 0
-        for question, picked in questions:
+        for place, (question, picked, useful) in enumerate(questions):
+            answer[row, place] = useful
             here = slice(filled, filled + len(picked))
             filled = here.stop
             gains = np.maximum(question.gains[picked], 0.0)
@@ -89,22 +92,29 @@ def _truth(
     request = torch.zeros(shape, dtype=torch.int64) if candidates is None else candidates.request
     return Truth(
         request, real, torch.from_numpy(share), torch.from_numpy(outcomes), torch.from_numpy(offered),
-        torch.from_numpy(wanted),
+        torch.from_numpy(wanted), torch.from_numpy(answer),
     )  # fmt: skip
+
+
+def _answer(gains: NDArray[np.float64], form: Form) -> int:
+    """The number of the most useful action as the form has it; 0 where none was of use."""
+    best = int(gains.argmax())
+    return int(form.candidates.actions[best]) if gains[best] > 0.0 else NOTHING
 
 
 def batch_loss(net: SecondNet, run: Run, made: Made, step: int) -> Tensor:
     """The loss that is minimised."""
     cache, hidden = net.encode(made.events)
     nothing = hidden.sum() * 0.0
-    ordered, foretold = nothing, nothing
+    ordered, foretold, answered = nothing, nothing, nothing
+    settings = run.settings
+    generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
+    among = run.shares, settings.full_softmax, settings.sampled, generator
     if made.candidates is not None:
-        logits = net.score(made.candidates, cache, made.candidates.index).float()
+        heard = net.hear(made.candidates, cache, prefix=True)
+        logits = net.judge(made.candidates, heard).float()
         ordered = listwise(utility_logit(logits, run.worth), made.truth)
         foretold = outcome_loss(logits, made.truth, torch.tensor(run.trained, device=logits.device))
-    generator = torch.Generator().manual_seed(run.settings.seed * 1_000_003 + step)
-    settings = run.settings
-    following = next_action_loss(
-        net, hidden, made.truth.next_action, run.shares, settings.full_softmax, settings.sampled, generator
-    )
-    return joined((ordered, foretold, following), settings.losses)
+        answered = next_action_loss(net, heard.requests, made.truth.answer, *among, settings.smoothing)
+    following = next_action_loss(net, hidden, made.truth.next_action, *among)
+    return joined((ordered, foretold, answered, following), settings.losses)

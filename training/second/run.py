@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ranker.second.config import TrainSecond
-from ranker.second.vocabulary import FIRST
+from ranker.second.vocabulary import UNKNOWN
 from training.second.dataset import Window
 
 
@@ -23,7 +23,7 @@ class Run:
         split_s: questions from here on are held out.
         trained: per head, whether such an outcome was seen.
         worth: of each head.
-        shares: [actions] how often each comes next.
+        shares: [1 + actions] how often each comes next, the unknown first.
     """
 
     windows: Sequence[Window]
@@ -37,11 +37,11 @@ class Run:
 
 
 def next_shares(windows: Sequence[Window], actions: int) -> Tensor:
-    """[actions] smoothed shares of what comes next."""
-    counts = np.ones(actions)
+    """[1 + actions] smoothed shares of what comes next; the unknown is the first."""
+    counts = np.ones(1 + actions)
     for window in windows:
-        numbers = window.next_action[window.next_action >= FIRST] - FIRST
-        counts += np.bincount(numbers, minlength=actions)
+        numbers = window.next_action[window.next_action >= UNKNOWN] - UNKNOWN
+        counts += np.bincount(numbers, minlength=1 + actions)
     return torch.from_numpy(counts / counts.sum())
 
 

@@ -19,6 +19,8 @@ def add_second_benches(benches: Any) -> None:
     second.add_argument("--lengths", type=_lengths, default=(64, 256, 512, 1024), metavar="L,...", help=lengths)
     second.add_argument("--rounds", type=count, default=15, help="of each figure, in turns (default 15)")
     second.add_argument("--quick", action="store_true", help="about a minute: two lengths, few rounds")
+    text = "instead: the whole service over HTTP at 256 and 1,024 events, pages and batches on and off: ten minutes"
+    second.add_argument("--service", action="store_true", help=text)
     second.add_argument("--models", type=Path, metavar="DIR", help="judge its newest second stage too")
     second.add_argument("--log", type=Path, metavar="DIR", help="of events to judge it on")
     reports(second)

@@ -32,7 +32,7 @@ def add_train_protocol(command: ArgumentParser) -> None:
         "--threads",
         type=count,
         metavar="N",
-        help="of torch (default 1: more gain little, and lose much on a busy machine)",
+        help="of torch (default by the file of --config, 1: more gain little, and lose much on a busy machine)",
     )
 
 

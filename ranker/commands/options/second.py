@@ -31,6 +31,6 @@ def add_second(jobs: Any) -> None:
     )  # fmt: skip
     activates(second)
     second.add_argument("--anew", action="store_true", help="do not take up a run that was ended")
-    second.add_argument("--config", type=Path, metavar="FILE", help="as configs/second.yaml")
+    second.add_argument("--config", type=Path, metavar="FILE", help="as configs/second.yaml, or last_item.yaml")
     add_train_protocol(second)
     reports(second)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 
 from features.events import InteractionEvent, encode_event, from_seconds
 from features.memory_store import MemoryStore
@@ -16,9 +17,10 @@ from ranker.answers import RankAnswer
 from ranker.build import Running, Surroundings, build
 from ranker.light_model import PLAIN, text_file, trees_file
 from ranker.policy_config import PolicyConfig
+from ranker.release.durable import replace_atomically
 from ranker.release.registry import Registry
-from ranker.second.config import SecondConfig
-from ranker.second.weights import to_files
+from ranker.second.config import SecondConfig, Sizes
+from ranker.second.weights import VOCABULARY_FILE, to_files
 from ranker.types import RankRequest
 from tests.ranker.inference.loops import in_loop
 from tests.ranker.online import ACTIONS, config_of, specs_of
@@ -28,9 +30,9 @@ from tests.ranker.test_light_model import text, trees
 TRAINED = {"accept": True, "complete": True, "dismiss": True, "reuse": True}
 
 
-def published(registry: Registry, seed: int = 0, broken: bool = False) -> str:
+def published(registry: Registry, seed: int = 0, broken: bool = False, sizes: Sizes = made.SIZES) -> str:
     """A version with both stages."""
-    model = made.model(seed)
+    model = made.model(seed, sizes)
     if broken:
         model.net.outcomes.weight.data[0, 0] = float("nan")
     files, entry = to_files(model.net, model.vocabulary.values, SecondConfig(), TRAINED, light="1")
@@ -128,6 +130,47 @@ async def test_weights_that_are_not_finite_never_serve_and_the_light_stage_goes_
     answer = await rank(running)
     assert answer.items and "second" not in answer.versions and answer.versions["light"]
     await running.close()
+
+
+@pytest.mark.parametrize("fault", ["not finite", "tokens", "shard", "vocabulary", "ablated"])
+@in_loop
+async def test_a_version_that_cannot_be_used_is_refused_and_the_one_before_goes_on_with_both_stages(
+    tmp_path: Path, fault: str
+) -> None:
+    registry = Registry(tmp_path / "models")
+    good = published(registry)
+    registry.activate(good, override="a test")
+    running = await started(tmp_path)
+    await act(running, 12)
+    before = await until_scored(running, good)
+    replace_atomically(registry.folder / "active", f"{published_with(registry, fault)}\n".encode())
+    async with asyncio.timeout(20.0):
+        while "refused" not in running.service.models():
+            await asyncio.sleep(0.02)
+    assert running.service.models()["serving"] == good
+    for _ in range(5):
+        answer = await rank(running, traffic="probe")
+        assert (answer.versions, answer.degraded) == (before.versions, [])
+        await asyncio.sleep(0.01)
+    assert running.service.status()["second"]["version"] == good
+    assert running.service.status()["second"]["failures"] == 0
+    await running.close()
+
+
+def published_with(registry: Registry, fault: str) -> str:
+    """A version whose second stage has a fault."""
+    if fault == "not finite":
+        return published(registry, broken=True)
+    model, replace = made.model(3), msgspec.structs.replace
+    files, entry = to_files(model.net, model.vocabulary.values, SecondConfig(), TRAINED, light="1")
+    light = {trees_file(PLAIN): trees(1, rounds=2), text_file(PLAIN): text(1.0)}
+    if fault == "shard":
+        files[entry.shards[0]] = files[entry.shards[0]][:-9]
+    elif fault == "vocabulary":
+        files[VOCABULARY_FILE] = b"{}"
+    else:
+        entry = replace(entry, tokens=99) if fault == "tokens" else replace(entry, without=["text"])
+    return registry.publish({**light, **files}, schema=FINGERPRINT, kind="second", second=entry).version
 
 
 @in_loop

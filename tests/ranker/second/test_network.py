@@ -114,7 +114,7 @@ def test_a_prefix_hides_what_came_after_the_request(made: SecondModel) -> None:
     wanted = score_direct(made, seen, offered)
     batch, real = candidate_batch([[(seen.request, offered, 6, seen.origin_s)]])
     cache, _ = made.net.encode(event_batch([whole]))
-    found = made.net.score(batch, cache, batch.index)[0]
+    found = made.net.score(batch, cache, prefix=True)[0]
     assert bool(real.all())
     assert float((wanted - found).abs().max()) <= EXACT
 

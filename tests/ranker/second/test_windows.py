@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 
 from ranker.second.direct import window_of
@@ -62,3 +65,28 @@ def test_no_more_users_are_remembered_than_allowed() -> None:
     assert len(kept) == 2
     kept.forget("c")
     assert len(kept) == 1
+
+
+def test_no_more_events_are_remembered_than_allowed_but_those_of_who_asks() -> None:
+    kept = Windows(made.model().vocabulary, made.SIZES, max_events=20)
+    for number in range(4):
+        check_user(kept, f"u{number}", made.course(8, seed=number))
+    assert len(kept) == 2
+    kept.forget("u3")
+    for number in range(4, 7):
+        check_user(kept, f"u{number}", made.course(15, seed=number))
+    assert len(kept) == 1
+
+
+def check_user(windows: Windows, user: str, course: Course) -> None:
+    assert windows.of(user, course).total == course.total
+
+
+def test_a_course_that_left_memory_is_not_held_back_by_its_window() -> None:
+    kept, course = windows(), made.course(5)
+    kept.of("u", course)
+    left = weakref.ref(course)
+    del course
+    gc.collect()
+    assert left() is None
+    check(kept, made.course(5))

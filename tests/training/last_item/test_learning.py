@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import msgspec
@@ -154,6 +155,15 @@ def test_a_checkpoint_of_another_training_is_not_taken_and_a_broken_one_is_an_er
 def test_it_stops_early_but_not_in_the_first_epochs(split: Split) -> None:
     settings = msgspec.structs.replace(SMALL, epochs=50, least_epochs=5, patience=2, rate=1e-9)
     assert train(split, settings).standing.epoch == 5
+
+
+def test_it_ends_where_the_time_ends_and_says_so(split: Split) -> None:
+    ticks = itertools.count(step=20.0)
+    settings = msgspec.structs.replace(SMALL, epochs=50, most_minutes=2.0)
+    network = build(SECOND, len(split.vocabulary), settings)
+    fitted = fit(network, split, settings, Checkpoints(None, ""), clock=lambda: next(ticks))
+    assert (fitted.standing.epoch, fitted.ended) == (3, "time")
+    assert train(split).ended == "epochs"
 
 
 def test_the_randomness_of_the_caller_is_left_alone(split: Split) -> None:

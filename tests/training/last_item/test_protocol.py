@@ -189,6 +189,18 @@ def test_what_cannot_be_judged_is_one_line(
     assert done.err.count("\n") == 1 and says in done.err
 
 
+def test_the_file_of_the_settings_is_obeyed_and_options_go_before_it(tmp_path: Path, nextaction: Nextaction) -> None:
+    log, file = write_log(tmp_path, circles(users=9)), tmp_path / "learn.yaml"
+    file.write_text("width: 16\nlayers: 1\nepochs: 3\nseed: 7\n")
+    here = ("train", "second", "--protocol", "last-item", "--log", log, "--models", tmp_path / "models")
+    done = nextaction(*here, "--config", file, "--epochs", 1, "--json")
+    settings = done.json["extra"]["settings"]
+    assert [settings[name] for name in ("width", "layers", "epochs", "seed")] == [16, 1, 1, 7]
+    file.write_text("epoch: 3")
+    refused = nextaction(*here, "--config", file)
+    assert refused.status == 1 and "unknown key 'epoch'" in refused.err
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ranker.second.config import TrainSecond
 from ranker.second.tokens import CandidateTokens, RequestToken, event_dtype
 from ranker.second.vocabulary import UNKNOWN
 from training.second.batching import (
+    BLOCK,
     choose_candidates,
     corrupt_events,
     corrupt_form,
+    least_padding,
     parts_of,
     plan_batches,
     size_of,
@@ -66,10 +70,33 @@ def test_a_batch_is_within_its_tokens_and_little_of_it_is_padding() -> None:
     assert waste.share < 0.2
 
 
+@pytest.mark.parametrize(("longest", "most"), [(256, 0.16), (30, 0.2)])
+def test_with_the_shipped_settings_little_is_padding_however_questions_and_lengths_go_together(
+    longest: int, most: float
+) -> None:
+    draw = np.random.default_rng(longest)
+    made = [
+        window(int(events), int(min(events // 4, draw.integers(0, 12))), float(place))
+        for place, events in enumerate(draw.integers(1, longest + 1, 1024))
+    ]
+    _, waste = plan_batches(made, parts_of(made, 1e9, 120), TrainSecond(), 0)
+    assert waste.share < most
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300)), min_size=1, max_size=80), st.integers(1, 1000))
+def test_every_row_is_in_one_batch_and_the_waste_is_what_is_left(sizes: list[tuple[int, int]], limit: int) -> None:
+    batches, waste = least_padding(sizes, limit)
+    assert sorted(row for rows in batches for row in rows) == list(range(len(sizes)))
+    padded = [np.array([sizes[row] for row in rows]).max(axis=0).sum() * len(rows) for rows in batches]
+    assert all(len(rows) == 1 or tokens <= limit for rows, tokens in zip(batches, padded, strict=True))
+    assert (waste.tokens, waste.padding) == (sum(padded), sum(padded) - sum(map(sum, sizes)))
+
+
 def test_batches_go_in_order_of_time_from_block_to_block() -> None:
-    made = windows(300)
+    made = windows(3 * BLOCK)
     batches, _ = plan_batches(made, parts_of(made, 1e9, 9), SETTINGS, 0)
-    blocks = [[part.window // 64 for part in batch] for batch in batches]
+    blocks = [[part.window // BLOCK for part in batch] for batch in batches]
     assert [block[0] for block in blocks] == sorted(block[0] for block in blocks)
 
 
@@ -91,12 +118,12 @@ def test_the_useful_are_always_among_the_candidates_and_half_of_the_others_are_t
 
 
 def test_some_values_become_unknown_so_that_the_unknown_is_trained() -> None:
-    settings = TrainSecond(unknown=0.5, token_dropout=0.0)
+    unknown = TrainSecond(unknown=0.5, token_dropout=0.0)
     tokens = np.zeros(400, event_dtype(4))
     tokens["action"] = 5
-    found = corrupt_events(tokens, settings, np.random.default_rng(0))
+    found = corrupt_events(tokens, unknown, np.random.default_rng(0))
     assert 100 < int((found["action"] == UNKNOWN).sum()) < 300
     assert set(found["kind"].tolist()) == {0}
     assert set(tokens["action"].tolist()) == {5}
-    changed = corrupt_form(form(100), np.arange(100), settings, np.random.default_rng(0))
+    changed = corrupt_form(form(100), np.arange(100), unknown, np.random.default_rng(0))
     assert 20 < int((changed.candidates.actions == UNKNOWN).sum()) < 80

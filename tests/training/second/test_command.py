@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from ranker.commands.second import Told
 from ranker.release.registry import Registry
+from ranker.terminal import Steps
 from tests.command_line import Nextaction
 from tests.training.logs import START_S
 from tests.training.second.made import sequence_log
 from tests.training.second.test_train_second import LIGHT
 from training.light import train_light
 from training.publish import publish
+from training.second.fit import Report
 
 CONFIG = """
 sizes: {small: {dim: 32, layers: 2, heads: 2, feed_forward: 64, window: 16, terms: 4}}
@@ -51,7 +54,7 @@ def test_a_second_stage_is_trained_published_and_judged(nextaction: Nextaction, 
     assert done.json["resumed"] is False
     assert "second_held_out_mrr" in done.json["metrics"]
     assert "epoch 3 of at most 3: loss" in done.err
-    assert not (folder / "models" / ".second-training").exists()
+    assert list((folder / "models").glob(".second-training*")) == []
     judged = nextaction("evaluate", "--log", folder / "log", "--models", folder / "models", "--json")
     assert judged.status == 0, judged.err
     assert judged.json["versions"]["second"] == "2"
@@ -106,3 +109,13 @@ def test_without_a_light_stage_there_is_nothing_to_train_over(
 
 def test_a_part_that_cannot_be_left_out_is_wrong_usage(nextaction: Nextaction, light: Path) -> None:
     assert nextaction(*arguments(light), "--ablate", "light").status == 2
+
+
+def test_a_long_epoch_is_told_of_before_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    now_s = iter([0.0, 10.0, 29.0, 31.0, 31.0, 40.0])
+    with Steps() as steps:
+        told = Told(steps, every=1, clock=lambda: next(now_s))
+        for batch in range(1, 5):
+            told(Report(1, 4, batch, 1000, 0.5, 2500.0, 120.0))
+    lines = [line for line in capsys.readouterr().err.splitlines() if "loss" in line]
+    assert lines == ["epoch 1 of at most 4, batch 3 of 1000: loss 0.5000, 2,500 tokens/s, 120 s left at most"]

@@ -32,29 +32,40 @@ from training.queries import Query
 from training.second.job import Request, train_second
 from training.second.judge import Scores, SecondJudge
 
-ACTIONS = "abcdefghijklmnopqrstuvwx"
-USERS, STEPS, JUDGED = 6, 90, 12
+ACTIONS = "abcdefghijklmnop"
+USERS, STEPS, JUDGED, PLACES = 8, 90, 12, 6
 PAGE_TOKENS = 32
 LIGHT = TrainConfig(trees=TreesSettings(rounds=5, min_data_in_leaf=5, threads=1), sample=SampleSettings(folds=2))
 TINY = SecondConfig(
     sizes=SizeTable(small=Sizes(dim=32, layers=2, heads=2, feed_forward=64, window=512, terms=4)),
-    training=TrainSecond(pretrain=2, epochs=4, batch_tokens=4096, folds=2, rate=0.005, threads=1, min_count=1),
+    training=TrainSecond(
+        pretrain=0,
+        epochs=18,
+        patience=18,
+        batch_tokens=512,
+        folds=2,
+        rate=0.005,
+        threads=1,
+        min_count=1,
+        dropout=0.0,
+        token_dropout=0.0,
+    ),
 )
 NDCG_OFF = {"int8": 0.001, "int4": 0.005}
 OVERLAP = {"int8": 0.99, "int4": 0.90}
 
 
 def events(seed: int = 0) -> Iterator[Event]:
-    """What was seen just before tells what is useful next."""
+    """What was looked at just before tells what is useful next, mostly; the light stage does not see what that was."""
     draw = np.random.default_rng(seed)
     yield from catalogue(ACTIONS)
     for step in range(STEPS):
         for number in range(USERS):
             user, at_s = f"u{number}", 100.0 * (step * USERS + number)
-            told = int(draw.integers(len(ACTIONS)))
-            yield did(None, at_s, user, session=f"s{number}", type=f"saw_{told}", id=f"i{step}.{number}")
-            name, useful = f"r{step}.{number}", ACTIONS[(told + 2) % len(ACTIONS)]
-            yield ranked(name, at_s + 10, ACTIONS, user, session=f"s{number}", context={"surface": "home"})
+            place, session, by_chance = int(draw.integers(PLACES)), f"s{step}.{number}", draw.random() < 0.15
+            yield did(None, at_s, user, session=session, type="looked", target=f"place{place}:1", id=f"i{session}")
+            name, useful = f"r{session}", ACTIONS[int(draw.integers(len(ACTIONS))) if by_chance else 2 * place]
+            yield ranked(name, at_s + 10, ACTIONS, user, session=session, context={"surface": "home"})
             yield answered(name, "accept", at_s + 12, useful, user)
             yield answered(name, "complete", at_s + 14, useful, user)
 
@@ -147,10 +158,9 @@ def test_a_trained_model_ranks_the_same_by_quantised_pages(trained: Trained, tmp
     exact = evaluate(
         trained.logdir, trained.light, EvaluateConfig(trained.until_s, draws=10), None, SecondJudge(trained.model)
     )
-    before = exact.stages["second"].means()["ndcg@10"] or 0.0
+    before, light = (exact.stages[name].means()["ndcg@10"] or 0.0 for name in ("second", "light"))
     found, judge = judge_by(scheme, trained, tmp_path)
-    print(scheme, before, found, np.mean(judge.overlaps), np.mean(judge.quantised), min(judge.quantised))
-    assert before > 0.5, "it has learned nothing that pages could spoil"
+    assert before > light + 0.2, "it has learned nothing from histories, which pages could spoil"
     assert np.mean(judge.quantised) >= 0.9
     assert np.mean(judge.overlaps) >= OVERLAP[scheme]
     assert abs(found - before) <= NDCG_OFF[scheme]

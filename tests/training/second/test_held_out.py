@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 import torch
 
+from ranker.second.batches import candidate_batch, event_batch
 from ranker.second.config import TrainSecond
 from ranker.second.network import SecondNet
-from ranker.second.tokens import CandidateTokens
 from tests.ranker.second.made import SIZES, model
 from tests.training.second.test_batching import question, window
-from training.second.dataset import Window
-from training.second.held_out import judge, temper
+from training.second.dataset import Question, Window
+from training.second.held_out import Trust, answers, apply_trust, bias_of, figures, find_trust
 from training.second.run import Run, decide_split
 
 COLUMNS = 3
+ASKED_FIRST = Trust()
 
 
 def run_of(windows: list[Window]) -> Run:
@@ -43,22 +44,61 @@ def net() -> SecondNet:
     return SecondNet(SIZES, model().vocabulary.rows, COLUMNS).eval()
 
 
+def judge(made: SecondNet, run: Run, trust: Trust = ASKED_FIRST) -> dict[str, float]:
+    return figures(list(answers(made, run)), trust, bias_of(made), run)
+
+
+def trust_in(made: SecondNet, run: Run) -> Trust:
+    return find_trust(list(answers(made, run)), bias_of(made), run)
+
+
 def test_a_correction_that_only_does_harm_is_taken_back_and_the_light_order_remains() -> None:
-    made, run = net(), run_of(right_by_light(40))
+    made, run = net(), run_of(right_by_light(200))
     with torch.no_grad():
         made.outcomes.weight.normal_(std=2.0)
     assert judge(made, run)["hr@1"] < 1.0
-    assert temper(made, run) <= 0.125
-    assert judge(made, run)["hr@1"] == 1.0
+    trust = trust_in(made, run)
+    assert trust.correction <= 0.125
+    assert judge(made, run, trust)["hr@1"] == 1.0
 
 
-def test_what_was_multiplied_is_part_of_the_weights() -> None:
+def test_what_the_request_foretells_is_trusted_where_it_is_right_and_light_is_not() -> None:
+    made, run = net(), run_of([replace(each, questions=(flat(each.questions[0]),)) for each in right_by_light(200)])
+    with torch.no_grad():
+        made.next_bias[int(run.windows[0].questions[0].plain.candidates.actions[1])] = 3.0
+    assert judge(made, run)["hr@1"] < 1.0
+    trust = trust_in(made, run)
+    assert trust.told > 0.5
+    assert judge(made, run, trust)["hr@1"] == 1.0
+
+
+def test_few_questions_change_less_than_many() -> None:
+    def corrected(questions: int) -> float:
+        made = net()
+        with torch.no_grad():
+            made.outcomes.weight.normal_(std=2.0)
+        return trust_in(made, run_of(right_by_light(questions))).correction
+
+    assert corrected(3) > corrected(60)
+
+
+def test_without_questions_all_stays_as_it_was_learned() -> None:
+    assert find_trust([], np.zeros(4), run_of([])) == ASKED_FIRST == Trust(1.0, 1.0, 0.0)
+
+
+def test_what_is_trusted_is_part_of_the_weights() -> None:
     made, run = net(), run_of(right_by_light(10))
     with torch.no_grad():
         made.outcomes.weight.normal_(std=0.1)
-    before = made.outcomes.weight.clone()
-    strength = temper(made, run)
-    assert torch.allclose(made.outcomes.weight, before * strength)
+    trust, bias = Trust(0.9, 0.5, 0.2), bias_of(made)
+    wanted = [answer.logits(trust, bias) for answer in answers(made, run)]
+    apply_trust(made, trust)
+    after = [answer.logits(Trust(told=trust.told), bias_of(made)) for answer in answers(made, run)]
+    assert np.allclose(np.concatenate(wanted), np.concatenate(after), atol=1e-5)
+    asked = run.windows[0].questions[0]
+    batch, _ = candidate_batch([[(asked.plain.request, asked.plain.candidates, asked.index, 0.0)]])
+    cache, _ = made.encode(event_batch([run.windows[0].tokens]))
+    assert np.allclose(made.score(batch, cache, prefix=True)[0].detach().numpy(), wanted[0], atol=1e-5)
 
 
 def test_a_model_that_has_learned_nothing_has_the_figures_of_light() -> None:
@@ -72,15 +112,14 @@ def test_the_last_share_of_the_questions_is_held_out() -> None:
 
 
 def test_a_light_stage_that_says_the_same_of_all_is_right_as_often_as_chance() -> None:
-    same = [
-        replace(each, questions=(replace(asked, plain=replace(asked.plain, candidates=flat(asked.plain.candidates))),))
-        for each in right_by_light(10)
-        for asked in each.questions
-    ]
+    same = [replace(each, questions=(flat(each.questions[0]),)) for each in right_by_light(10)]
     found = judge(net(), run_of(same))
     assert found["light_hr@1"] == pytest.approx(1 / 9)
     assert found["light_score"] == pytest.approx(sum(1 / place for place in range(1, 10)) / 9)
 
 
-def flat(candidates: CandidateTokens) -> CandidateTokens:
-    return replace(candidates, light=np.zeros_like(candidates.light))
+def flat(asked: Question) -> Question:
+    """The same, with light scores that say nothing."""
+    candidates = asked.plain.candidates
+    form = replace(asked.plain, candidates=replace(candidates, light=np.zeros_like(candidates.light)))
+    return replace(asked, plain=form)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tests.training.second.test_train_second import LIGHT
 from training.errors import TrainingError
 from training.light import train_light
 from training.publish import publish
+from training.second.checkpoint import LIFE_S, Keeper, load_checkpoint, remove_old
 from training.second.job import Request, TrainedSecond, train_second
 from training.second.publish import publish_second
 
@@ -57,7 +59,7 @@ def test_a_run_that_was_killed_and_taken_up_ends_with_the_weights_of_one_that_wa
                 process.send_signal(signal.SIGKILL)
                 break
     assert not (folder / "killed").exists()
-    assert Path(checkpoint).exists()
+    assert len(list(folder.glob("checkpoint-*"))) == 1
     with started(folder, checkpoint, "resumed") as resumed:
         told = resumed.communicate()[0].splitlines()
     assert told[-1] == "resumed"
@@ -67,11 +69,55 @@ def test_a_run_that_was_killed_and_taken_up_ends_with_the_weights_of_one_that_wa
     assert (folder / "resumed").read_bytes() == packed(whole)
 
 
+def test_two_trainers_at_once_keep_apart_what_they_keep(folder: Path) -> None:
+    """Two of the very same run, each writing at every batch; those of another run have another name."""
+    light = Registry(folder / "models").manifest("1")
+    prefix = folder / "at-once"
+    with started(folder, str(prefix), "one") as one:
+        assert one.stdout is not None
+        one.stdout.readline()
+        mine = train_second(Request(folder / "log", light, None, EAGER, checkpoint=prefix, anew=True))
+        assert one.wait(60) == 0
+    assert (folder / "one").read_bytes() == packed(mine)
+    assert [path.name for path in folder.glob("*at-once*")] == [mine.checkpoint.name if mine.checkpoint else ""]
+    assert Keeper(prefix, "a" * 64).path != Keeper(prefix, "b" * 64).path
+
+
+def test_a_disk_that_is_full_at_a_checkpoint_ends_no_training(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    light = Registry(folder / "models").manifest("1")
+
+    def full(path: Path, content: bytes) -> None:
+        path.write_bytes(content[:10])
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("training.second.checkpoint.write_new", full)
+    prefix = folder / "full"
+    trained = train_second(Request(folder / "log", light, None, EAGER, checkpoint=prefix))
+    assert trained.files == train_second(Request(folder / "log", light, None, EAGER)).files
+    assert sum("cannot be taken up" in record.message for record in caplog.records) == 1
+    assert list(folder.glob("*full*")) == []
+
+
+def test_what_was_kept_is_not_taken_up_where_a_run_begins_anew_and_is_removed_after_a_while(folder: Path) -> None:
+    light = Registry(folder / "models").manifest("1")
+    prefix = folder / "anew"
+    first = train_second(Request(folder / "log", light, None, EAGER, checkpoint=prefix))
+    again = train_second(Request(folder / "log", light, None, EAGER, checkpoint=prefix))
+    anew = train_second(Request(folder / "log", light, None, EAGER, checkpoint=prefix, anew=True))
+    assert (first.resumed, again.resumed, anew.resumed) == (False, True, False)
+    assert first.files == again.files == anew.files
+    assert first.checkpoint is not None and first.checkpoint.exists()
+    remove_old(prefix, time.time() + LIFE_S - 60)
+    assert first.checkpoint.exists()
+    remove_old(prefix, time.time() + LIFE_S + 60)
+    assert not first.checkpoint.exists()
+
+
 def test_a_checkpoint_of_something_else_is_not_taken_up_and_a_broken_one_is_named(tmp_path: Path) -> None:
     from safetensors.torch import save
     from torch import zeros
-
-    from training.second.checkpoint import load_checkpoint
 
     path = tmp_path / "checkpoint"
     path.write_bytes(b"not at all")

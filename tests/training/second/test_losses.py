@@ -25,6 +25,7 @@ def truth(request: list[list[int]], share: list[list[float]], real: list[list[bo
     return Truth(
         torch.tensor(request), torch.tensor(real), torch.tensor(share), torch.zeros(*shape, 4),
         torch.ones(shape, dtype=torch.bool), torch.zeros(len(request), 3, dtype=torch.int64),
+        torch.zeros(len(request), 1, dtype=torch.int64),
     )  # fmt: skip
 
 
@@ -56,7 +57,9 @@ def test_the_listwise_loss_is_a_softmax_per_request_without_the_padding() -> Non
 def test_outcomes_that_are_not_known_cost_nothing() -> None:
     logits = torch.randn(1, 3, 4, requires_grad=True)
     known = truth([[0, 0, 0]], [[1.0, 0.0, 0.0]], [[True] * 3])
-    none = Truth(known.request, known.real, known.share, known.outcomes, known.offered & False, known.next_action)
+    none = Truth(
+        known.request, known.real, known.share, known.outcomes, known.offered & False, known.next_action, known.answer
+    )
     assert float(outcome_loss(logits, none, torch.ones(4, dtype=torch.bool)).detach()) == 0.0
     trained = torch.tensor([True, False, False, False])
     found = outcome_loss(torch.zeros(1, 3, 4), known, trained)
@@ -71,7 +74,7 @@ def test_the_sampled_softmax_estimates_the_full_one() -> None:
         net.actions.weight.normal_(std=0.5)
     hidden = torch.randn(1, 8, SIZES.dim)
     wanted = torch.randint(FIRST, FIRST + len(KNOWN.actions), (1, 8))
-    shares = torch.arange(1.0, len(KNOWN.actions) + 1)
+    shares = torch.arange(1.0, len(KNOWN.actions) + 2)
     shares = shares / shares.sum()
     generator = torch.Generator().manual_seed(0)
     full = next_action_loss(net, hidden, wanted, shares, 1000, 10, generator)

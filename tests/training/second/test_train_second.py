@@ -11,10 +11,11 @@ from features.registry import FINGERPRINT
 from ranker.config import SampleSettings, TrainConfig, TreesSettings
 from ranker.light_model import LightModel
 from ranker.release.registry import Manifest, Registry
-from ranker.second.config import SecondConfig, Sizes, SizeTable, TrainSecond
+from ranker.second.config import SecondConfig, Sizes, SizeTable, TrainSecond, load_second
 from ranker.second.weights import is_second_file, load_second_model
 from tests.training.logs import START_S
 from tests.training.second.made import sequence_log
+from training.errors import TrainingError
 from training.evaluate import EvaluateConfig, Evaluation, evaluate
 from training.light import train_light
 from training.publish import publish
@@ -104,3 +105,26 @@ def test_a_part_that_is_left_out_is_left_out_when_judged_too(made: Made, part: s
     trained = train_second(Request(made.logdir, made.light, made.until_s, config, without=frozenset([part])))
     assert trained.entry.without == [part]
     assert judged(made, trained).queries == 90
+
+
+def test_a_fit_whose_loss_is_no_number_any_more_ends_with_one_line_and_nothing_is_exported(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.second.fit.batch_loss", lambda net, *_: net.role.sum() * float("nan"))
+    with pytest.raises(TrainingError, match="epoch 1, batch 1: the loss is nan"):
+        train_second(Request(made.logdir, made.light, made.until_s, TINY))
+
+
+@pytest.mark.parametrize("size", ["small", "base"])
+def test_both_shipped_sizes_are_trained_exported_and_loaded(made: Made, size: str, tmp_path: Path) -> None:
+    path = tmp_path / "second.yaml"
+    path.write_text(f"size: {size}\ntraining: {{pretrain: 0, epochs: 1, folds: 2, threads: 1, min_count: 1}}\n")
+    config = load_second(path)
+    trained = train_second(Request(made.logdir, made.light, made.until_s, config))
+    version = publish_second(made.registry, made.light, trained).version
+    manifest = made.registry.manifest(version)
+    files = {name: made.registry.read(version, name) for name in manifest.files if is_second_file(name)}
+    model = load_second_model(files, manifest)
+    assert model is not None
+    wanted = {"small": (128, 4), "base": (256, 6)}[size]
+    assert (model.sizes.dim, model.sizes.layers) == wanted == (config.chosen.dim, config.chosen.layers)
