@@ -22,6 +22,8 @@ class ServeSecond(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         reserve_ms: of a request's budget, left for what follows this stage.
         max_happenings: of all users together that are kept in this process's memory.
         attic_mib: limit of this process's file for histories of users who left memory; 0 keeps none of them.
+        device: that holds weights and pages, and computes; `cpu`, `cuda` or `cuda:N`.
+        cuda_graphs: whether a GPU scores by captured graphs.
         batching: whether the device takes several requests at once.
         pages: whether what was encoded of a history is kept.
     """
@@ -39,5 +41,7 @@ class ServeSecond(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reserve_ms: Annotated[float, Meta(ge=0, le=10_000)] = 5.0
     max_happenings: Annotated[int, Meta(ge=1000, le=100_000_000)] = 400_000
     attic_mib: Annotated[int, Meta(ge=0, le=1_000_000)] = 512
+    device: Annotated[str, Meta(pattern=r"^(cpu|cuda(:[0-9]+)?)$")] = "cpu"
+    cuda_graphs: bool = True
     batching: bool = True
     pages: bool = True

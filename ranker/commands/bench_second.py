@@ -65,6 +65,7 @@ def table(report: Mapping[str, Any], machine: Mapping[str, Any]) -> list[str]:
         lines.append(f"{length} events, {row['kv']}: cached {_of(row['cached_ms'])} ms")
         lines.append(f"  recomputed (faster way)  {_of(row['recomputed_ms'])} ms")
         lines.append(f"  recomputed over cached   {_of(row['ratio'])}{_least(RATIOS.get(length))}")
+        lines.append(f"  the plain network over it {_of(row['ratio_by_network'])}{_least(RATIOS.get(length))}")
         lines.append(f"  useful FLOP/s of peak    {_of(row['cached_of_peak'])}{_least(OF_PEAK)}")
         lines.append(f"  the same, recomputed     {_of(row['recomputed_of_peak'])}{_least(OF_PEAK)}")
         lines.append(f"  peak                     {_of(row['peak_gflops'], 0)} GFLOP/s")

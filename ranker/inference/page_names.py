@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from ranker.inference.page_hash import Scope, extended, root
 
-MAX_USERS = 4096
+MAX_EVENTS = 65_536
+"""Of all windows that are remembered; their bytes are mostly those that their owner keeps too."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,11 @@ class PageNames:
     """By user. Safe to use from several threads.
 
     Args:
-        max_users: the least recently asked about leave.
+        max_events: of all windows together; who was asked about longest ago leaves, the last one stays.
     """
 
-    def __init__(self, page_tokens: int, max_users: int = MAX_USERS) -> None:
-        self._tokens, self._max_users = page_tokens, max_users
+    def __init__(self, page_tokens: int, max_events: int = MAX_EVENTS) -> None:
+        self._tokens, self._max_events, self._events = page_tokens, max_events, 0
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -52,7 +53,7 @@ class PageNames:
     def forget(self, user: str) -> None:
         """Drops a user's."""
         with self._lock:
-            self._kept.pop(user, None)
+            self._drop(user)
 
     def _begun(self, kept: _Kept | None, scope: Scope, start: int, window: Sequence[bytes]) -> list[bytes]:
         """As many of the names as are known."""
@@ -67,7 +68,12 @@ class PageNames:
 
     def _keep(self, found: _Kept) -> None:
         with self._lock:
+            self._drop(found.scope.user)
             self._kept[found.scope.user] = found
-            self._kept.move_to_end(found.scope.user)
-            if len(self._kept) > self._max_users:
-                self._kept.popitem(last=False)
+            self._events += len(found.window)
+            while self._events > self._max_events and len(self._kept) > 1:
+                self._drop(next(iter(self._kept)))
+
+    def _drop(self, user: str) -> None:
+        left = self._kept.pop(user, None)
+        self._events -= len(left.window) if left is not None else 0

@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ranker.inference.sizes import ALIGNMENT, align_up
+from ranker.inference.sizes import align_up
 from ranker.inference.workspace import Workspace
 from ranker.second.config import Sizes
 from ranker.second.network import SecondNet
@@ -22,9 +22,6 @@ ASIDE = 16
 
 SPAN = 256
 """New events at once, at most: more cost no less each."""
-
-BUFFERS = 4
-"""At most; each may lose an alignment."""
 
 
 def whole_granules(rows: int) -> int:
@@ -68,45 +65,45 @@ class Shapes:
 
 
 def workspace_bytes(sizes: Sizes, shapes: Shapes) -> int:
-    """What `Buffers` ask for, at most."""
-    rows, layers = (sum(_sizes_of(parts)) for parts in (_row_parts(sizes, shapes), _cast_parts(sizes, shapes)))
-    history = 2 * sizes.layers * shapes.columns * sizes.dim
-    kept = 2 * shapes.pages * shapes.page_tokens * sizes.dim
-    return align_up(4 * (rows + layers + history + kept)) + BUFFERS * 2 * ALIGNMENT
+    """What `Buffers` ask for, whatever the format of the weights."""
+    return sum(_bytes_of(run, torch.float32) for run in _runs(sizes, shapes))
+
+
+def memory_of(workspace: Workspace, sizes: Sizes, shapes: Shapes) -> Tensor:
+    """What all buffers are cut from: the same bytes in every batch of a workspace, asked for in one call."""
+    return workspace.tensor("second", (workspace_bytes(sizes, shapes),), torch.uint8)
 
 
 class Buffers:
-    """Named parts of a batch's workspace, one set for all of its members in turn.
-
-    Few large views of the workspace are cut here: asking for each costs more than a layer's product.
-    """
+    """Named parts of a batch's workspace, one set for all of its members in turn."""
 
     def __init__(self, workspace: Workspace, net: SecondNet, shapes: Shapes) -> None:
-        sizes = net.sizes
+        sizes, kind = net.sizes, net.role.dtype
         self.shapes = shapes
-        history, kept, rows, cast = runs(workspace, sizes, shapes, net.role.dtype)
-        self.histories, self.kept = history, kept
-        self.keys, self.values = history.unbind(0)
-        self.kept_keys, self.kept_values = kept.unbind(0)
-        self.inner, self.normal, self.size, self.joined, self.read, self.own, self.scores = _cut(
-            rows, _row_parts(sizes, shapes)
-        )
-        parts = _cut(cast, _cast_parts(sizes, shapes))
-        self.cast, self.grown, self.out = parts[:3]
-        self.half = parts[3] if is_half(net.role.dtype) else self.joined
+        self.memory = memory_of(workspace, sizes, shapes)
+        kinds = (torch.float32, torch.float32, torch.float32, kind)
+        runs, end = [], 0
+        for parts, each in zip(_runs(sizes, shapes), kinds, strict=True):
+            nbytes = _bytes_of(parts, torch.float32)
+            runs.append(_cut(self.memory[end : end + nbytes].view(each), parts))
+            end += nbytes
+        (self.histories,), (self.kept,), rows, cast = runs
+        self.keys, self.values = self.histories.unbind(0)
+        self.kept_keys, self.kept_values = self.kept.unbind(0)
+        self.inner, self.normal, self.size, self.joined, self.read, self.own, self.scores = rows
+        self.cast, self.grown, self.out = cast[:3]
+        self.half = cast[3] if is_half(kind) else self.joined
 
 
-def runs(
-    workspace: Workspace, sizes: Sizes, shapes: Shapes, kind: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What all buffers are cut from; the same memory in every batch of a workspace."""
-    rows, cast = (sum(_sizes_of(parts)) for parts in (_row_parts(sizes, shapes), _cast_parts(sizes, shapes)))
-    return (
-        workspace.tensor("histories", (2, sizes.layers, shapes.columns, sizes.dim)),
-        workspace.tensor("kept pages", (2, shapes.pages, shapes.page_tokens, sizes.dim)),
-        workspace.tensor("rows", (rows,), torch.float32),
-        workspace.tensor("cast rows", (cast,), kind),
-    )
+def _runs(sizes: Sizes, shapes: Shapes) -> tuple[list[tuple[int, ...]], ...]:
+    """Shapes of the buffers: histories, pages as they are kept, rows, and rows in the weights' format."""
+    history = (2, sizes.layers, shapes.columns, sizes.dim)
+    kept = (2, shapes.pages, shapes.page_tokens, sizes.dim)
+    return [history], [kept], _row_parts(sizes, shapes), _cast_parts(sizes, shapes)
+
+
+def _bytes_of(parts: list[tuple[int, ...]], kind: torch.dtype) -> int:
+    return align_up(sum(_sizes_of(parts)) * kind.itemsize)
 
 
 def _row_parts(sizes: Sizes, shapes: Shapes) -> list[tuple[int, ...]]:

@@ -16,6 +16,7 @@ from ranker.release.registry import Registry
 from ranker.release.shard_source import RegistrySource
 from ranker.second.buffers import Shapes, workspace_bytes
 from ranker.second.config import Sizes
+from ranker.second.graphs import Capturer, CudaCapturer
 from ranker.second.paged import kv_spec
 from ranker.second_config import ServeSecond
 
@@ -40,12 +41,12 @@ class SecondDevice:
 
 
 def open_device(sizes: Sizes, registry: Registry, config: ServeSecond) -> SecondDevice:
-    """A device on the CPU with as many pages as its memory holds beside the workspace.
+    """The configured device with as many pages as its memory holds beside the workspace.
 
     Raises:
         PoolExhausted: the memory does not hold one batch and two histories.
     """
-    pool = MemoryPool(config.memory_mib * MIB)
+    pool = MemoryPool(config.memory_mib * MIB, device=config.device)
     shapes = Shapes(sizes.window, config.page_tokens, config.micro_batch)
     workspace = align_up(workspace_bytes(sizes, shapes))
     spec = kv_spec(config.kv, sizes, config.page_tokens, GROUP)
@@ -62,3 +63,8 @@ def open_device(sizes: Sizes, registry: Registry, config: ServeSecond) -> Second
         begin=lambda: torch.set_num_threads(config.threads),
     )  # fmt: skip
     return SecondDevice(sizes, store, engine)
+
+
+def capturer_of(config: ServeSecond) -> Capturer | None:
+    """What captures a GPU's graphs, where they are wanted."""
+    return CudaCapturer() if config.device != "cpu" and config.cuda_graphs else None

@@ -59,6 +59,11 @@ class Forward:
         self._sight = Sight(page_tokens)
         self._least = torch.full((1, 1), EPSILON * net.sizes.dim)
 
+    @property
+    def pages(self) -> int | None:
+        """Pages whose events are encoded at once, None for as many as the buffers have rows for."""
+        return None
+
     def encode(self, views: Views, asked: Asked, span: Span, settle: Settle | None = None) -> None:
         """Fills keys and values of the span's events.
 

@@ -45,6 +45,7 @@ class Histories:
         max_happenings: kept in memory of all users together, about 400 bytes each; a ranking that feedback may still
             name counts as three.
         attic_bytes: of the file for users who left memory, about 100 bytes a happening; in the log's folder.
+        max_ids: of events that are remembered to count each once.
         forgotten: told each user who asked to be forgotten, on the event loop.
 
     Attributes:
@@ -53,12 +54,12 @@ class Histories:
 
     def __init__(
         self, logdir: Path, written: Callable[[], int], keep: int, *, windows: OutcomeWindows = WINDOWS,
-        max_happenings: int = MAX_HAPPENINGS, attic_bytes: int = ATTIC_BYTES,
+        max_happenings: int = MAX_HAPPENINGS, attic_bytes: int = ATTIC_BYTES, max_ids: int = MAX_IDS,
         forgotten: Callable[[str], None] = lambda _user: None,
     ) -> None:  # fmt: skip
         self.caught_up = False
         self.left = self.back = 0
-        self._lost, self._attic_bytes = 0, attic_bytes
+        self._lost, self._attic_bytes, self._max_ids = 0, attic_bytes, max_ids
         self._attic = Attic(logdir, 0)
         self._to_tell: list[str] = []
         self._tail: LogTail | None = None
@@ -128,7 +129,7 @@ class Histories:
     def _begin(self) -> None:
         self.caught_up = False
         self._happenings = 0
-        self._courses = Courses(self._keep, self._windows, MAX_IDS)
+        self._courses = Courses(self._keep, self._windows, self._max_ids)
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self._lost += self._attic.lost
         self.close()

@@ -1,4 +1,10 @@
-"""The transformer: events are encoded once, causally; candidates read them and themselves only."""
+"""The transformer: events are encoded once, causally; candidates read them and themselves only.
+
+So does a request, as if it were a candidate of no action. What it makes of the history foretells the next action among
+all, and its logit of a candidate's action is a part of that candidate's score. It is learned by a loss of its own, and
+how much of it is added is found on questions held out: a gradient would trust it as far as it knows its examples by
+heart.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,9 +22,10 @@ from ranker.inference.page_store import PageStore
 from ranker.inference.shard_key import Shard, ShardKey
 from ranker.inference.workspace import Workspace
 from ranker.release.manifest import SecondEntry
-from ranker.second.buffers import GRANULE, Buffers, Shapes, runs
+from ranker.second.buffers import GRANULE, Buffers, Shapes, memory_of
 from ranker.second.config import Sizes
-from ranker.second.forward import Asked, Forward
+from ranker.second.forward import Asked, Forward, Settle
+from ranker.second.graphs import Capturer
 from ranker.second.network import SecondNet
 from ranker.second.passes import Span, Views
 from ranker.second.tokens import TOKENS_VERSION, CandidateTokens, EventTokens, RequestToken, encode_request
@@ -32,6 +34,27 @@ from ranker.second.weights import cast, net_from_shards
 from ranker.second.windows import Window
 
 Logits = NDArray[np.float32]
+
+
+class Passes(Protocol):
+    """What encodes and scores: `Forward` on the CPU, `NetworkForward` on a GPU."""
+
+    @property
+    def pages(self) -> int | None:
+        """Pages whose events are encoded at once, None for as many as the buffers have rows for."""
+        ...
+
+    def encode(self, views: Views, asked: Asked, span: Span, settle: Settle | None = None) -> None:
+        """Fills keys and values of the span's events."""
+        ...
+
+    def score(self, views: Views, asked: Asked, span: Span | None = None) -> Tensor:
+        """Outcome logits of the candidates; encodes the span's events with them."""
+        ...
+
+    def anew(self, views: Views, asked: Asked) -> Tensor:
+        """The same with nothing kept of the history."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -76,6 +99,8 @@ class PagedSecond:
         micro_batch: candidates at once.
         dtype: of the weights, float32 or bfloat16.
         pages: False keeps nothing: every request encodes its whole window.
+        device: of the weights and of the store.
+        capturer: of a GPU's graphs; None launches kernels one by one.
 
     Raises:
         InvalidSize: the pages are another model's.
@@ -84,6 +109,7 @@ class PagedSecond:
     def __init__(
         self, name: str, version: str, entry: SecondEntry, known: Known, sizes: Sizes, store: PageStore,
         *, micro_batch: int = 64, dtype: torch.dtype = torch.float32, pages: bool = True,
+        device: str = "cpu", capturer: Capturer | None = None,
     ) -> None:  # fmt: skip
         if store.full.spec.layers != sizes.layers or store.full.spec.channels != sizes.dim:
             spec = store.full.spec
@@ -101,7 +127,8 @@ class PagedSecond:
         self._schema = f"tokens {TOKENS_VERSION}, {str(dtype).removeprefix('torch.')}"
         self.shapes = Shapes(sizes.window, store.full.spec.page_tokens, micro_batch)
         self._net: SecondNet | None = None
-        self._forward: Forward | None = None
+        self._forward: Passes | None = None
+        self._device, self._capturer = device, capturer
         self._views: dict[int, Views] = {}
         self._keeps = pages
 
@@ -113,7 +140,15 @@ class PagedSecond:
         """
         found = {name: bytes(shard.data) for name, shard in shards.items()}
         self._net = cast(net_from_shards(found, self._entry, self._known, f"version {self.key!r}"), self._dtype)
-        self._forward = Forward(self._net, self.shapes.page_tokens)
+        self._net.to(self._device)
+        on_host = self._device == "cpu" and self._capturer is None
+        self._forward = Forward(self._net, self.shapes.page_tokens) if on_host else self._by_network()
+
+    def _by_network(self) -> Passes:
+        from ranker.second.network_forward import NetworkForward
+
+        assert self._net is not None, "not loaded"
+        return NetworkForward(self._net, self._capturer)
 
     def unload(self) -> None:
         """Lets go of weights and pages."""
@@ -157,7 +192,7 @@ class PagedSecond:
     def _views_of(self, workspace: Workspace) -> Views:
         """Buffers in a batch's workspace: the same memory as in its last batch, so they are cut once."""
         assert self._net is not None, "not loaded"
-        where = runs(workspace, self.sizes, self.shapes, self._net.role.dtype)[0].data_ptr()
+        where = memory_of(workspace, self.sizes, self.shapes).data_ptr()
         found = self._views.get(where)
         if found is None:
             found = self._views[where] = Views(Buffers(workspace, self._net, self.shapes), self.sizes)
@@ -172,7 +207,7 @@ class PagedSecond:
         buffers = views.buffers
         kv = HistoryKv(self._store, member.hold.history, buffers.keys, buffers.values)
         logits: Tensor | None = None
-        for stretch in kv.stretches(self.shapes.pages):
+        for stretch in kv.stretches(self._forward.pages or self.shapes.pages):
             span = Span(stretch.start, stretch.stop)
             full = span.full(self.shapes.page_tokens)
             if not full and span.stop == len(ask.tokens) and span.block == (span.stop - 1) // GRANULE * GRANULE:

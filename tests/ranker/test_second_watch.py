@@ -28,7 +28,7 @@ class FakeDesk:
     async def follow(self, version: str | None) -> None:
         self.followed.append(version)
 
-    async def rescore(self, ranking: Ranking) -> Degraded | None:  # noqa: ARG002
+    async def rescore(self, ranking: Ranking) -> Degraded | None:
         return None
 
     async def close(self) -> None:

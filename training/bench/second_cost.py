@@ -87,6 +87,7 @@ def cost(length: int, rounds: int, folder: Path, scheme: str = "int8") -> dict[s
         "recomputed_in_blocks_ms": spread(times.blocks),
         "recomputed_by_network_ms": spread(times.network),
         "ratio": ratio(times.recomputed, times.cached),
+        "ratio_by_network": ratio(times.network, times.cached),
         "peak_gflops": spread(peaks),
         "cached_of_peak": spread(shares),
         "recomputed_of_peak": spread(dense),
@@ -139,12 +140,17 @@ def pages(length: int, folder: Path) -> list[dict[str, Any]]:
 
 
 def useful_flops(sizes: Sizes, length: int, new: int, candidates: int) -> float:
-    """Multiplications and additions that the answer needs: no padding, causal attention only over what is seen."""
-    dim, rows = sizes.dim, new + candidates
+    """Multiplications and additions that the answer needs: no padding, causal attention only over what is seen, and of
+    events no more than keys and values in the last layer.
+    """
+    asked = candidates + 1 if candidates else 0  # the request itself is a row, which foretells what comes next
+    dim, rows = sizes.dim, new + asked
     per_row = 2 * dim * (4 * dim + 2 * sizes.feed_forward)
-    seen = candidates * (length + 1) + sum(range(length - new + 1, length + 1))
+    before = sum(range(length - new + 1, length + 1))
+    seen = asked * (length + 1) + before
     light = candidates * 2 * dim * (2 * len(COLUMNS) + 1 + dim)
-    return float(sizes.layers * (rows * per_row + seen * 4 * dim) + light)
+    unread = new * (per_row - 2 * dim * 2 * dim) + before * 4 * dim
+    return float(sizes.layers * (rows * per_row + seen * 4 * dim) - unread + light)
 
 
 def matmul_peak(repeats: int = 3) -> float:

@@ -10,32 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import random
-import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from features.events import InteractionEvent, encode_event, from_seconds
-from features.log import LogWriter
-from features.registry import FINGERPRINT
-from ranker.inference.kv_pages import KvPages, TailPages
-from ranker.inference.sizes import align_up
-from ranker.release.registry import Registry
-from ranker.second.buffers import Shapes, workspace_bytes
-from ranker.second.config import HEADS, SecondConfig, Sizes
-from ranker.second.device import GROUP
-from ranker.second.paged import kv_spec
-from ranker.second.vocabulary import Known
-from ranker.second.weights import is_second_file, to_files
 from training.bench.figures import Spread, percentile, ratio, spread
 from training.bench.load import ID_MARK, TIME_MARK, Report
-from training.bench.material import Material, prepare
-from training.bench.material import Size as MaterialSize
-from training.bench.second_rig import MIB, PAGE_TOKENS, random_net, small
+from training.bench.material import Material
+from training.bench.second_histories import HEADROOM, KINDS, memory_for, service_material
+from training.bench.second_rig import small
 from training.bench.server import Server, bench_server
 from training.errors import TrainingError
 
@@ -44,13 +30,12 @@ LOOSER_MS = 400.0
 LONG = 1024
 """Events from which on the looser bound is tried too."""
 CANDIDATES = 50
-HEADROOM = 256
-"""Events that a history grows before half of it leaves the window: two a turn, the event and what was offered."""
-KINDS = ("typed", "opened", "sent", "searched")
 MOST_USED, CAPPED = 0.85, 0.5
 """Of the limit; how many times the users' pages fit where memory is capped."""
 MEMORY_MIB = 512
 LOAD_S, MOST_S = 20.0, 20.0
+DRAWN = 400
+"""Turns of which users are drawn, by a share of one over their rank; then the same again."""
 AGAIN = 2
 """Tries of a rate: one that fails for what else the machine did gets another."""
 READY_S = 120.0
@@ -108,8 +93,8 @@ def service(
         TrainingError: a service does not start, or never ranks by its second stage.
     """
     sizes = small(length + HEADROOM)
-    material = _material(folder / f"{length}", sizes, length, load.users)
-    memory_mib = _memory_mib(sizes, length, load.users * CAPPED) if capped else MEMORY_MIB
+    material = service_material(folder / f"{length}", sizes, length, load.users)
+    memory_mib = memory_for(sizes, length, load.users * CAPPED) if capped else MEMORY_MIB
     on, off = Way("on", kept=True, memory_mib=memory_mib), Way("off", kept=False)
     rates: dict[str, list[float]] = {"on": [], "off": []}
     looser: dict[str, list[float]] = {"on": [], "off": []}
@@ -117,7 +102,7 @@ def service(
     tries: list[dict[str, Any]] = []
     for number in range(load.rounds):
         for way in (on, off):
-            with _served(material, way, folder) as turns:
+            with _served(material, way, folder, capped) as turns:
                 found = _sustained(turns, BOUND_MS, load, number, tell)
                 rates[way.name].append(found.rate)
                 tries += found.tries
@@ -242,19 +227,27 @@ def _begin(turns: _Turns, bound_ms: float, load: ServiceLoad) -> float:
 
 
 @contextlib.contextmanager
-def _served(material: Material, way: Way, folder: Path) -> Iterator[_Turns]:
+def _served(material: Material, way: Way, folder: Path, skewed: bool) -> Iterator[_Turns]:
     with bench_server(material, options=["--config", str(way.config(folder))]) as server:
-        users, draw = list(material.sessions), random.Random(5)
-        draw.shuffle(users)
+        users = _order(material.sessions, skewed)
         asked = replace(material, sessions=tuple(users))
         bodies = {
             bound_ms: server.write(asked.bodies(CANDIDATES, len(users), budget_ms=bound_ms))
             for bound_ms in (BOUND_MS, LOOSER_MS)
         }
         events = server.write(_event(user, session, number) for number, (user, session) in enumerate(users))
-        warm = server.write(asked.bodies(CANDIDATES, len(users), budget_ms=10_000.0))
-        _wait_ready(server, warm, len(users))
+        every = len(material.sessions)
+        warm = server.write(material.bodies(CANDIDATES, every, budget_ms=10_000.0))
+        _wait_ready(server, warm, every)
         yield _Turns(server, bodies, events, way.name)
+
+
+def _order(sessions: Sequence[tuple[str, str]], skewed: bool) -> list[tuple[str, str]]:
+    """Who comes in turn: everybody, or, where not all fit into memory, some more often than others."""
+    draw = random.Random(5)
+    if skewed:
+        return draw.choices(sessions, [1.0 / (place + 1) for place in range(len(sessions))], k=DRAWN)
+    return draw.sample(sessions, len(sessions))
 
 
 def _wait_ready(server: Server, bodies: Path, users: int) -> None:
@@ -282,58 +275,3 @@ def _memory(server: Server) -> dict[str, Any]:
     profile = pools[0]["profile"]
     names = ("limit_bytes", "used_bytes", "peak_bytes", "share", "share_limit")
     return {**{name: profile[name] for name in names}, "most": MOST_USED}
-
-
-# ---- material
-
-
-def _material(folder: Path, sizes: Sizes, length: int, users: int) -> Material:
-    """A small simulated log and its light stage, so many users with so long histories, and a version for them."""
-    now_s = time.time()
-    made = prepare(folder, MaterialSize(users=60, days=3, rounds=20), now_s)
-    log = folder / f"log-{length}-{users}"
-    if not log.exists():
-        shutil.copytree(made.log, log)
-        with LogWriter.open(log) as writer:
-            for number in range(users):
-                writer.append([encode_event(event) for event in _history(number, length, now_s)])
-        _publish(made, sizes)
-    sessions = tuple((f"long-{number}", f"long-{number}-s") for number in range(users))
-    return replace(made, log=log, sessions=sessions)
-
-
-def _history(number: int, length: int, now_s: float) -> Iterator[InteractionEvent]:
-    user, draw = f"long-{number}", random.Random(number)
-    for place in range(length):
-        at_s = now_s - 60.0 - 30.0 * (length - place)
-        yield InteractionEvent(
-            id=f"{user}-{place}", time=from_seconds(at_s), user=user, session=f"{user}-s",
-            type=draw.choice(KINDS), text="some words that were typed" if place % 4 == 0 else None,
-        )  # fmt: skip
-
-
-def _publish(made: Material, sizes: Sizes) -> None:
-    """Makes active what is active, with a second stage of random weights."""
-    registry = Registry(made.models)
-    active = registry.active()
-    if active is None:
-        raise TrainingError("there is no light stage to put the second over")
-    manifest = registry.manifest(active)
-    light = {name: registry.read(active, name) for name in manifest.files if not is_second_file(name)}
-    kinds = ["accepted", "completed", "dismissed", "offered", *(f"i:{kind}" for kind in KINDS)]
-    known = Known(sorted(made.actions), kinds, ["chat"], ["image", "message"], list(range(1, 4001)))
-    files, entry = to_files(
-        random_net(sizes, known=known), known, SecondConfig(), dict.fromkeys(HEADS, True), light=active
-    )
-    version = registry.publish({**light, **files}, schema=FINGERPRINT, kind="second", second=entry).version
-    registry.activate(version, override="made for a measurement")
-
-
-def _memory_mib(sizes: Sizes, length: int, users: float) -> int:
-    """A pool that holds so many users' pages beside one batch's workspace."""
-    spec = kv_spec("int8", sizes, PAGE_TOKENS, GROUP)
-    pages = math.ceil(users * math.ceil((length + HEADROOM / 4) / PAGE_TOKENS))
-    full = align_up(KvPages.bytes_needed(spec, pages))
-    tails = max(full / 3, TailPages.bytes_needed(spec, math.ceil(users)))
-    workspace = workspace_bytes(sizes, Shapes(sizes.window, PAGE_TOKENS, 64))
-    return max(16, math.ceil((full + tails + workspace) / MOST_USED / MIB))

@@ -13,11 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ranker.inference.engine import Engine
+from ranker.inference.page_names import MAX_EVENTS
 from ranker.inference.scheduler_config import SchedulerConfig
-from training.bench.second_rig import MOST_BATCH, Rig, engine_of, rig, small
+from ranker.second.tokens import pack_events
+from training.bench.second_rig import MOST_BATCH, Rig, ask_of, engine_of, random_candidates, random_events, rig, small
 from training.bench.second_stream import Stream
 
 PARTS = 10
@@ -53,6 +56,7 @@ async def _soaked(found: Rig, users: Stream, requests: int, tell: Callable[[str]
     following = asyncio.create_task(users.histories.run())
     while not users.histories.caught_up:
         await asyncio.sleep(0.01)
+    _fill_names(found)
     await _asked(engine, found, users, min(WARM, requests))
     gc.collect()
     gc.freeze()
@@ -84,6 +88,15 @@ async def _soaked(found: Rig, users: Stream, requests: int, tell: Callable[[str]
         "users_away": users.histories.away,
         "users_lost": users.histories.lost,
     }
+
+
+def _fill_names(found: Rig) -> None:
+    """Names of so many windows that from now on each new one takes the place of another."""
+    draw = np.random.default_rng(1)
+    candidates = random_candidates(1, draw)
+    tokens = random_events(found.sizes.window, found.sizes, draw)
+    for number in range(MAX_EVENTS // found.sizes.window + 1):
+        found.paged.cost(ask_of(f"named{number}", tokens, pack_events(tokens), len(tokens), candidates))
 
 
 async def _asked(engine: Engine, found: Rig, users: Stream, count: int) -> None:

@@ -20,7 +20,8 @@ from training.bench.second_rig import KNOWN, random_candidates
 START_S = 1_700_000_000.0
 SPARE = 1.5
 """Histories and windows in memory, by those of the users there are at a time: so both are full soon."""
-ATTIC_BYTES = 8 << 20
+ATTIC_BYTES = 2 << 20
+MAX_IDS = 5000
 WORDS = tuple(f"word{number}" for number in range(500))
 
 
@@ -45,7 +46,7 @@ class Stream:
         self.windows = Windows(self._vocabulary, sizes, max_events=most)
         self.histories = Histories(
             folder / "log", lambda: self._log.end, sizes.window + 1, attic_bytes=ATTIC_BYTES, forgotten=self._forget,
-            max_happenings=most,
+            max_happenings=most, max_ids=MAX_IDS,
         )  # fmt: skip
         self._candidates = [random_candidates(50, self.draw) for _ in range(16)]
         self._named = [self._join() for _ in range(count)]

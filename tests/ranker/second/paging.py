@@ -16,6 +16,7 @@ from ranker.inference.shards import ShardCache
 from ranker.release.registry import Registry
 from ranker.release.shard_source import RegistrySource
 from ranker.second.config import SecondConfig
+from ranker.second.graphs import Capturer
 from ranker.second.happenings import Course
 from ranker.second.paged import Ask, Logits, PagedSecond, ask_of, kv_spec
 from ranker.second.tokens import CandidateTokens
@@ -33,6 +34,7 @@ class Served:
     def __init__(
         self, folder: Path, model: SecondModel, *, scheme: str = "fp32", pages: int = 64, tails: int = 24,
         page_tokens: int = 8, micro_batch: int = 64, dtype: torch.dtype = torch.float32,
+        pages_kept: bool = True, capturer: Capturer | None = None,
     ) -> None:  # fmt: skip
         registry = Registry(folder)
         known = model.vocabulary.values
@@ -45,8 +47,9 @@ class Served:
         self.store = open_store(self.pool, spec, config)
         self.cache = ShardCache(capacity_bytes=16 << 20, source=RegistrySource({"second": registry}))
         self.paged = PagedSecond(
-            "second", version, entry, known, model.sizes, self.store, micro_batch=micro_batch, dtype=dtype
-        )
+            "second", version, entry, known, model.sizes, self.store, micro_batch=micro_batch, dtype=dtype,
+            pages=pages_kept, capturer=capturer,
+        )  # fmt: skip
         limits = SchedulerConfig(max_batch_tokens=2048, max_batch_requests=16)
         self.engine: Engine = open_engine(limits, self.pool, workspace_bytes=8 << 20, cache=self.cache)
         self.windows = Windows(model.vocabulary, model.sizes)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from ranker.second.config import Sizes
 from ranker.second.direct import score_direct, see
 from ranker.second.happenings import Course, Happening
 from ranker.second.tokens import CandidateTokens
@@ -104,4 +105,34 @@ async def test_weights_of_half_precision_move_scores_little(tmp_path: Path) -> N
     logits = await served.logits(served.ask("u", course, candidates, NOW_S))
     expected = wanted(served, course, "u", candidates)
     assert np.abs(logits - expected).max() < 0.05 * np.abs(expected).max()
+    await served.close()
+
+
+@in_loop
+async def test_without_pages_scores_are_the_same_and_nothing_is_kept(tmp_path: Path) -> None:
+    served = Served(tmp_path, made.model(), pages_kept=False)
+    await served.load()
+    course, candidates = made.course(30), made.candidates(20)
+    for _ in range(2):
+        logits = await served.logits(served.ask("u", course, candidates, NOW_S))
+        np.testing.assert_allclose(logits, wanted(served, course, "u", candidates), atol=1e-4)
+    assert (
+        served.paged.cost(served.ask("u", course, candidates, NOW_S)) == len(served.windows.of("u", course).tokens) + 20
+    )
+    assert served.store.pages.stats.opened == 0
+    await served.close()
+
+
+@in_loop
+async def test_a_cold_history_of_many_pages_is_as_one_that_grew(tmp_path: Path) -> None:
+    wide = Sizes(dim=32, layers=2, heads=2, feed_forward=64, window=400, terms=4)
+    served = Served(tmp_path, made.model(sizes=wide), scheme="int8", page_tokens=16)
+    await served.load()
+    candidates, grown = made.candidates(9), Course()
+    for place, happening in enumerate(made.course(390, gap_s=10.0).kept):
+        grown.add(happening, None)
+        if place in (100, 101, 250, 389):
+            found = await served.logits(served.ask("u", grown, candidates, NOW_S))
+    served.store.pages.forget("u")
+    np.testing.assert_array_equal(await served.logits(served.ask("u", grown, candidates, NOW_S)), found)
     await served.close()

@@ -33,7 +33,7 @@ from training.second.job import Request, train_second
 from training.second.judge import Scores, SecondJudge
 
 ACTIONS = "abcdefghijklmnop"
-USERS, STEPS, JUDGED, PLACES = 8, 90, 12, 6
+USERS, STEPS, JUDGED, PLACES = 16, 90, 40, 6
 PAGE_TOKENS = 32
 LIGHT = TrainConfig(trees=TreesSettings(rounds=5, min_data_in_leaf=5, threads=1), sample=SampleSettings(folds=2))
 TINY = SecondConfig(
