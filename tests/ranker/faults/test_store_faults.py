@@ -138,17 +138,24 @@ async def recovered(running: Running, store: RedisStore) -> None:
             await asyncio.sleep(0.02)
 
 
+async def whole(load: Load) -> None:
+    """All answers of a stretch are whole; on a busy machine a single one may be late, but not for ever."""
+    async with asyncio.timeout(15.0):
+        while any(answer.degraded for answer in await load.send(0.2)):
+            pass
+
+
 async def story(case: Case, tmp_path: Path, server: EmbeddedServer, seconds: float, per_s: float) -> Load:
     async with behind_a_proxy(tmp_path, server) as (running, store, place):
         load = Load(running, per_s)
-        assert not [a.degraded for a in await load.send(0.2) if a.degraded and a.degraded != [STALE]]
+        await whole(load)
         openings, rebuilds = store.circuit.openings, running.applier.counts.rebuilds
         await case.begin(place)
         during = await load.send(seconds)
         await case.end(place)
         assert_said(case, during)
         await recovered(running, store)
-        assert not [a.degraded for a in await load.send(0.2) if a.degraded]
+        await whole(load)
         assert not case.opens or store.circuit.openings > openings
         assert running.applier.counts.rebuilds - rebuilds == case.rebuilds
         await applied(running)
