@@ -51,7 +51,7 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.dim // self.heads
 
 
-SMALL = Sizes()
+SMALL = Sizes(window=64)
 BASE = Sizes(dim=256, layers=6, heads=8, feed_forward=1024)
 
 
