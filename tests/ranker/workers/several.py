@@ -89,9 +89,9 @@ class Several:
         """Asks for connections until that worker has accepted one."""
         async with asyncio.timeout(20.0), AsyncExitStack() as others:
             while True:
-                http = httpx.AsyncClient(
-                    base_url=self.url, trust_env=False, timeout=20.0, limits=httpx.Limits(max_connections=1)
-                )
+                # Kept open while others are looked for: a new one may be accepted by another worker.
+                one = httpx.Limits(max_connections=1, keepalive_expiry=None)
+                http = httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=20.0, limits=one)
                 found = await http.get("/healthz")
                 if int(found.headers["x-worker"]) == number:
                     stack.push_async_callback(http.aclose)
