@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytest import approx
 
@@ -12,6 +12,7 @@ from training.last_item.sequences import from_lists
 from training.metrics import hit_rate, ndcg, reciprocal_rank
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=30), st.data())
 def test_figures_are_those_of_the_general_metrics_ties_included(levels: list[int], data: st.DataObject) -> None:
     answer = data.draw(st.integers(1, len(levels)))
