@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,72 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ranker.second.network import CandidateBatch, EventBatch
 from ranker.second.tokens import CandidateTokens, EventTokens, RequestToken
+
+
+@dataclass(frozen=True)
+class EventBatch:
+    """Events of histories, padded at their ends; padding changes nothing before it.
+
+    Args:
+        action, kind, surface, target: numbers [batch, events].
+        terms: [batch, events, terms].
+        session: [batch, events] 32 bits, in int64.
+        fresh: [batch, events].
+        gap_s: float32 [batch, events].
+        seconds: float64 [batch, events] since the window's first event.
+        first: index within the window of the first event here: those before it are in the cache.
+    """
+
+    action: Tensor
+    kind: Tensor
+    surface: Tensor
+    target: Tensor
+    terms: Tensor
+    session: Tensor
+    fresh: Tensor
+    gap_s: Tensor
+    seconds: Tensor
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class CandidateBatch:
+    """Candidates, each with what its request says.
+
+    Args:
+        action, target: numbers [batch, candidates].
+        features: [batch, candidates, columns]; may have NaN.
+        light: [batch, candidates].
+        request: [batch, candidates] row of the request in what follows.
+        index: [batch, candidates] events of the window before the request.
+        seconds: float64 [batch, candidates] from the window's first event to the request.
+        place: [batch, candidates] column of the request in `asked`.
+        asked: [batch, asked] rows of the requests that a history answers.
+        asked_index, asked_seconds: [batch, asked] as `index` and `seconds`.
+        kind, surface, session, fresh, gap_s: [requests].
+        clock: [requests, CLOCK].
+        terms: [requests, terms].
+    """
+
+    action: Tensor
+    target: Tensor
+    features: Tensor
+    light: Tensor
+    request: Tensor
+    index: Tensor
+    seconds: Tensor
+    place: Tensor
+    asked: Tensor
+    asked_index: Tensor
+    asked_seconds: Tensor
+    kind: Tensor
+    surface: Tensor
+    session: Tensor
+    fresh: Tensor
+    gap_s: Tensor
+    clock: Tensor
+    terms: Tensor
 
 
 def event_batch(

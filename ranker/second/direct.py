@@ -10,9 +10,9 @@ from torch import Tensor
 from features.events import Context
 from ranker.inference.page_hash import window_start
 from ranker.second.ablation import ablate_candidates, ablate_course, ablate_events, ablate_request
-from ranker.second.batches import candidate_batch, event_batch
+from ranker.second.batches import CandidateBatch, candidate_batch, event_batch
 from ranker.second.happenings import Course, Happening
-from ranker.second.network import Cache, CandidateBatch
+from ranker.second.network import Cache
 from ranker.second.tokens import CandidateTokens, EventTokens, RequestToken, encode_events, encode_request
 from ranker.second.weights import SecondModel
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ranker.second.folded import Folded
-from ranker.second.network import CLAMP, SecondNet
+from ranker.second.light_reading import CLAMP
+from ranker.second.network import SecondNet
 from ranker.second.tokens import CandidateTokens, EventTokens, RequestToken
 
 TABLES = ("actions", "kinds", "surfaces", "targets", "words")
@@ -35,7 +36,7 @@ class Embedding:
         self._folded = folded
         self._action, self._kind, self._surface, self._target, self._word = map(int, starts[:-1])
         self._places = np.arange(net.sizes.session_bits)
-        self._mean, self._spread = net.light_mean.float().numpy(), net.light_spread.float().numpy()
+        self._mean, self._spread = net.light.mean.float().numpy(), net.light.spread.float().numpy()
 
     def events(self, tokens: EventTokens, out: Tensor) -> None:
         """Fills [events, dim]."""
@@ -49,17 +50,26 @@ class Embedding:
         said = self._said(tokens["session"], tokens["gap_s"], tokens["fresh"], 0)
         torch.addmm(self._bags(numbers, shares), torch.from_numpy(said), self._folded.happened, out=out)
 
-    def candidates(self, request: RequestToken, candidates: CandidateTokens, out: Tensor) -> None:
+    def light(self, candidates: CandidateTokens) -> Tensor:
+        """[candidates, dim + HIDDEN] what `candidates` and `begun` make more of, from the light stage's vectors."""
+        known = torch.from_numpy(self._known(candidates))
+        return torch.ops.aten.gelu_(torch.addmm(self._folded.light_in_bias, known, self._folded.light_in))
+
+    def candidates(self, request: RequestToken, candidates: CandidateTokens, light: Tensor, out: Tensor) -> None:
         """Fills [1 + candidates, dim]; the first is the request itself."""
         out[:] = self._request(request)
         own = np.empty((len(candidates), 2), np.int64)
         np.add(candidates.actions, self._action, out=own[:, 0])
         np.add(candidates.targets, self._target, out=own[:, 1])
-        light = torch.addmm(
-            self._folded.light_in_bias, torch.from_numpy(self._light(candidates)), self._folded.light_in
-        )
-        torch.ops.aten.gelu_(light)
-        out[1:].addmm_(light, self._folded.light_out).add_(self._bags(own)).add_(self._folded.light_out_bias)
+        part = light[:, : out.shape[1]]
+        out[1:].addmm_(part, self._folded.light_out).add_(self._bags(own)).add_(self._folded.light_out_bias)
+
+    def begun(self, candidates: CandidateTokens, light: Tensor) -> Tensor:
+        """Logits [candidates, HEADS] of the light stage's score and of what is made of its vector."""
+        known = self._folded
+        inner = torch.addmm(known.opinion_within_bias, light[:, len(known.light_out) :], known.opinion_within)
+        found = torch.addmm(known.judge_bias, torch.ops.aten.gelu_(inner), known.opinion_out)
+        return found.addcmul_(torch.from_numpy(candidates.light)[:, None], known.light_gain)
 
     def foretold(self, request: Tensor, candidates: CandidateTokens) -> Tensor:
         """Logits [candidates] of the actions to come next.
@@ -108,7 +118,7 @@ class Embedding:
         said[:, bits], said[:, bits + 1], said[:, bits + 2], said[:, bits + 3] = grown, grown * grown, fresh, 1.0
         return said
 
-    def _light(self, candidates: CandidateTokens) -> Numbers:
+    def _known(self, candidates: CandidateTokens) -> Numbers:
         """The light stage's vector and score, squeezed and scaled; beside them what is not known."""
         rows, columns = candidates.features.shape
         known = np.empty((rows, 2 * columns + 1), np.float32)

@@ -36,7 +36,10 @@ class Folded:
 
     Args:
         judge: [dim, HEADS] from the last block's output.
-        light_in, light_out: [in, out] of the light stage's vector, in float32 as all that follows.
+        light_in: [in, dim + HIDDEN] of the light stage's vector, to a token's part and to the opinion; in float32 as
+            all that follows.
+        light_out: [dim, dim] of a token's part.
+        opinion_within, opinion_out: [in, out].
         spoken: [dim, dim] of what a request says.
         happened: [session bits + 4, dim] of an event's session, time since the one before, and one.
         asked: [session bits + 4 + CLOCK, dim] the same of a request, its clock, and all that its candidates get too.
@@ -52,6 +55,9 @@ class Folded:
     light_in_bias: Tensor
     light_out: Tensor
     light_out_bias: Tensor
+    opinion_within: Tensor
+    opinion_within_bias: Tensor
+    opinion_out: Tensor
     told: Tensor
     told_bias: Tensor
     told_gain: float
@@ -69,11 +75,14 @@ def folded(net: SecondNet) -> Folded:
         tuple(_block(block) for block in net.layers),
         judge=_turned(net.outcomes) * _norm(net.after),
         judge_bias=net.outcomes.bias.float(),
-        light_gain=net.light_gain.float(),
-        light_in=_turned(net.light_in),
-        light_in_bias=net.light_in.bias.float(),
-        light_out=_turned(net.light_out),
-        light_out_bias=net.light_out.bias.float(),
+        light_gain=net.light.gain.float(),
+        light_in=torch.cat([_turned(net.light.token_in), _turned(net.light.opinion_in)], dim=1),
+        light_in_bias=torch.cat([net.light.token_in.bias, net.light.opinion_in.bias]).float(),
+        light_out=_turned(net.light.token_out),
+        light_out_bias=net.light.token_out.bias.float(),
+        opinion_within=_turned(net.light.opinion_within),
+        opinion_within_bias=net.light.opinion_within.bias.float(),
+        opinion_out=_turned(net.light.opinion_out),
         told=_norm(net.after)[:, 0] * net.next_scale.float(),
         told_bias=net.next_bias.float(),
         told_gain=float(net.told_gain),

@@ -43,6 +43,21 @@ class Asked:
     origin_s: float
 
 
+@dataclass(frozen=True)
+class Judged:
+    """Candidates of one micro-batch.
+
+    Args:
+        light: what `Embedding.light` made of them.
+    """
+
+    candidates: CandidateTokens
+    light: Tensor
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+
 class Forward:
     """Encodes new events and scores candidates.
 
@@ -71,8 +86,7 @@ class Forward:
             span: within as many pages as the buffers have rows for.
             settle: None leaves the numbers as they are.
         """
-        none = asked.candidates.rows(slice(0, 0))
-        self._run(self._pass(views, asked, span, none), views.buffers, settle)
+        self._run(self._pass(views, asked, span, None), views.buffers, settle)
 
     def score(self, views: Views, asked: Asked, span: Span | None = None) -> Tensor:
         """Outcome logits [candidates, HEADS], float32, in memory of their own.
@@ -86,9 +100,10 @@ class Forward:
         for at in range(0, len(asked.candidates), size):
             some = asked.candidates.rows(slice(at, at + size))
             new = span if span is not None and not at else Span(stop, stop)
-            one = self._pass(views, asked, new, some)
+            judged = Judged(some, self._embedding.light(some))
+            one = self._pass(views, asked, new, judged)
             self._run(one, views.buffers, None)
-            self._judge(one, some, found[at : at + len(some)])
+            self._judge(one, judged, found[at : at + len(some)])
         return found
 
     def anew(self, views: Views, asked: Asked) -> Tensor:
@@ -99,23 +114,22 @@ class Forward:
             self.encode(views, asked, Span(first, min(first + step, len(asked.tokens))))
         return self.score(views, asked)
 
-    def _judge(self, one: Pass, candidates: CandidateTokens, out: Tensor) -> None:
-        """The light score, a correction, and what the request foretells."""
+    def _judge(self, one: Pass, judged: Judged, out: Tensor) -> None:
+        """What the light stage leads to, a correction, and what the request foretells."""
         known, first = self._folded, one.span.rows
-        normal = self._normalised(one.views, one.views.normal)[first : first + 1 + len(candidates)]
-        torch.addmm(known.judge_bias, normal[1:], known.judge, out=out)
-        out.addcmul_(torch.from_numpy(candidates.light)[:, None], known.light_gain)
-        out.add_(self._embedding.foretold(normal[0], candidates)[:, None], alpha=known.told_gain)
+        normal = self._normalised(one.views, one.views.normal)[first : first + 1 + len(judged)]
+        torch.addmm(self._embedding.begun(judged.candidates, judged.light), normal[1:], known.judge, out=out)
+        out.add_(self._embedding.foretold(normal[0], judged.candidates)[:, None], alpha=known.told_gain)
 
     # ---- rows
 
-    def _pass(self, views: Views, asked: Asked, span: Span, candidates: CandidateTokens) -> Pass:
-        places = whole_granules(1 + len(candidates)) if len(candidates) else 0
+    def _pass(self, views: Views, asked: Asked, span: Span, judged: Judged | None) -> Pass:
+        places = whole_granules(1 + len(judged)) if judged is not None else 0
         sight = self._sight
         groups = sight.of_candidates(views, span, places) if places else sight.of_events(views, span)
         self._clear(views.buffers, span)
         found = views.rows(span.rows + places)
-        self._embed(found.inner, asked, span, candidates)
+        self._embed(found.inner, asked, span, judged)
         return Pass(span, self._turns(asked, span, places), found, groups, only_kept=not places)
 
     def _clear(self, buffers: Buffers, span: Span) -> None:
@@ -125,14 +139,14 @@ class Forward:
         if span.stop < end:
             buffers.histories[:, :, span.stop : end].zero_()
 
-    def _embed(self, inner: Tensor, asked: Asked, span: Span, candidates: CandidateTokens) -> None:
+    def _embed(self, inner: Tensor, asked: Asked, span: Span, judged: Judged | None) -> None:
         if span.rows:
             placed = np.zeros(span.rows, asked.tokens.dtype)
             placed[span.here] = asked.tokens[span.first : span.stop]
             self._embedding.events(placed, inner[: span.rows])
-        if len(candidates):
-            end = span.rows + 1 + len(candidates)
-            self._embedding.candidates(asked.request, candidates, inner[span.rows : end])
+        if judged is not None:
+            end = span.rows + 1 + len(judged)
+            self._embedding.candidates(asked.request, judged.candidates, judged.light, inner[span.rows : end])
             inner[end:].zero_()
 
     def _turns(self, asked: Asked, span: Span, candidates: int) -> Tensor:

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ranker.second.network import Cache, CandidateBatch, SecondNet
+from ranker.second.batches import CandidateBatch
+from ranker.second.network import Cache, SecondNet
 
 SMALLEST_CANDIDATES = 16
 WARM_RUNS = 3

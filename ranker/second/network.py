@@ -17,76 +17,12 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from ranker.second.attention import attend_causal, attend_history, frequencies, merge_self, rotate, turns
+from ranker.second.batches import CandidateBatch, EventBatch
 from ranker.second.config import HEADS, Sizes
+from ranker.second.light_reading import LightReading
 from ranker.second.tokens import CLOCK
 
 SPREAD = 0.02
-CLAMP = 4.0
-
-
-@dataclass(frozen=True)
-class EventBatch:
-    """Events of histories, padded at their ends; padding changes nothing before it.
-
-    Args:
-        action, kind, surface, target: numbers [batch, events].
-        terms: [batch, events, terms].
-        session: [batch, events] 32 bits, in int64.
-        fresh: [batch, events].
-        gap_s: float32 [batch, events].
-        seconds: float64 [batch, events] since the window's first event.
-        first: index within the window of the first event here: those before it are in the cache.
-    """
-
-    action: Tensor
-    kind: Tensor
-    surface: Tensor
-    target: Tensor
-    terms: Tensor
-    session: Tensor
-    fresh: Tensor
-    gap_s: Tensor
-    seconds: Tensor
-    first: int = 0
-
-
-@dataclass(frozen=True)
-class CandidateBatch:
-    """Candidates, each with what its request says.
-
-    Args:
-        action, target: numbers [batch, candidates].
-        features: [batch, candidates, columns]; may have NaN.
-        light: [batch, candidates].
-        request: [batch, candidates] row of the request in what follows.
-        index: [batch, candidates] events of the window before the request.
-        seconds: float64 [batch, candidates] from the window's first event to the request.
-        place: [batch, candidates] column of the request in `asked`.
-        asked: [batch, asked] rows of the requests that a history answers.
-        asked_index, asked_seconds: [batch, asked] as `index` and `seconds`.
-        kind, surface, session, fresh, gap_s: [requests].
-        clock: [requests, CLOCK].
-        terms: [requests, terms].
-    """
-
-    action: Tensor
-    target: Tensor
-    features: Tensor
-    light: Tensor
-    request: Tensor
-    index: Tensor
-    seconds: Tensor
-    place: Tensor
-    asked: Tensor
-    asked_index: Tensor
-    asked_seconds: Tensor
-    kind: Tensor
-    surface: Tensor
-    session: Tensor
-    fresh: Tensor
-    gap_s: Tensor
-    clock: Tensor
-    terms: Tensor
 
 
 @dataclass(frozen=True)
@@ -152,8 +88,6 @@ class SecondNet(nn.Module):
     """
 
     rates: Tensor
-    light_mean: Tensor
-    light_spread: Tensor
     told_gain: Tensor
 
     def __init__(self, sizes: Sizes, rows: Mapping[str, int], columns: int, dropout: float = 0.0) -> None:
@@ -169,20 +103,16 @@ class SecondNet(nn.Module):
         self.gaps = nn.Linear(3, dim)
         self.requests = nn.Linear(dim, dim)
         self.clock = nn.Linear(CLOCK, dim, bias=False)
-        self.light_in = nn.Linear(2 * columns + 1, dim)
-        self.light_out = nn.Linear(dim, dim)
+        self.light = LightReading(columns, dim)
         self.role = nn.Parameter(torch.zeros(dim))
         self.blocks = nn.ModuleList(Block(sizes, dropout) for _ in range(sizes.layers))
         self.after = nn.RMSNorm(dim, eps=1e-6)
         self.outcomes = nn.Linear(dim, len(HEADS))
-        self.light_gain = nn.Parameter(torch.ones(len(HEADS)))
         self.next_bias = nn.Parameter(torch.zeros(rows["actions"]))
         self.next_scale = nn.Parameter(torch.ones(()))
         self.drop = nn.Dropout(dropout)
         self.register_buffer("rates", frequencies(sizes.head_dim), persistent=False)
         self.register_buffer("told_gain", torch.zeros(()))  # found on held-out questions, not by gradients
-        self.register_buffer("light_mean", torch.zeros(columns + 1))
-        self.register_buffer("light_spread", torch.ones(columns + 1))
         self._start()
 
     def _start(self) -> None:
@@ -195,6 +125,7 @@ class SecondNet(nn.Module):
                 if isinstance(module, nn.Embedding):
                     nn.init.zeros_(module.weight[0])
         nn.init.zeros_(self.outcomes.weight)
+        self.light.start_opinion()
 
     @property
     def layers(self) -> tuple[Block, ...]:
@@ -253,7 +184,8 @@ class SecondNet(nn.Module):
 
     def _embed_candidates(self, candidates: CandidateBatch, request: Tensor) -> Tensor:
         own = self.actions(candidates.action) + self.targets(candidates.target)
-        embedded: Tensor = self.drop(own + request[candidates.request]) + self._light(candidates)
+        known = self.light.known(candidates.features, candidates.light)
+        embedded: Tensor = self.drop(own + request[candidates.request]) + self.light.token(known)
         return embedded
 
     def hear(self, candidates: CandidateBatch, history: Cache, prefix: bool = False) -> Heard:
@@ -281,12 +213,18 @@ class SecondNet(nn.Module):
         return self.judge(candidates, self.hear(candidates, history, prefix))
 
     def judge(self, candidates: CandidateBatch, heard: Heard) -> Tensor:
-        """Logits [batch, candidates, HEADS]: the light score, a correction, and whether it is foretold to come next."""
-        correction: Tensor = self.outcomes(heard.candidates)
-        return (
-            self.light_gain * candidates.light[..., None] + correction
-            + self.told_gain * self.foretold(candidates, heard)[..., None]
-        )  # fmt: skip
+        """Logits [batch, candidates, HEADS]: what light leads to, a correction, and what is foretold to come next."""
+        return self.add(candidates, heard, self.begin(candidates))
+
+    def begin(self, candidates: CandidateBatch) -> Tensor:
+        """Logits [batch, candidates, HEADS] of the light stage's score and what is made of its vector."""
+        known = self.light.known(candidates.features, candidates.light)
+        return self.light.gain * candidates.light[..., None] + self.light.opinion(known) + self.outcomes.bias
+
+    def add(self, candidates: CandidateBatch, heard: Heard, begun: Tensor) -> Tensor:
+        """Logits [batch, candidates, HEADS] with what the history adds to those that were begun."""
+        correction = heard.candidates @ self.outcomes.weight.T
+        return begun + correction + self.told_gain * self.foretold(candidates, heard)[..., None]
 
     def foretold(self, candidates: CandidateBatch, heard: Heard) -> Tensor:
         """The logit [batch, candidates] of each candidate's action to come next after its request."""
@@ -314,14 +252,4 @@ class SecondNet(nn.Module):
         grown = torch.log1p(gap_s.float()) / 8.0
         numbers = torch.stack([grown, grown * grown, fresh.float()], dim=-1)
         embedded: Tensor = self.gaps(numbers.to(self.gaps.weight.dtype))
-        return embedded
-
-    def _light(self, candidates: CandidateBatch) -> Tensor:
-        columns = torch.cat([candidates.features, candidates.light[..., None]], dim=-1).float()
-        columns = columns.sign() * columns.abs().log1p()
-        missing = columns.isnan()
-        scaled = ((columns - self.light_mean.float()) / self.light_spread.float()).clamp(-CLAMP, CLAMP)
-        scaled = scaled.masked_fill(missing, 0.0)
-        known = torch.cat([scaled, missing[..., :-1].float()], dim=-1).to(self.light_in.weight.dtype)
-        embedded: Tensor = self.light_out(gelu(self.light_in(known)))
         return embedded

@@ -9,11 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ranker.second.batches import candidate_batch, event_batch, moved
+from ranker.second.batches import CandidateBatch, candidate_batch, event_batch, moved
 from ranker.second.config import HEADS
 from ranker.second.forward import Asked, Settle
 from ranker.second.graphs import Capturer, GraphedScores
-from ranker.second.network import Cache, CandidateBatch, SecondNet
+from ranker.second.network import Cache, SecondNet
 from ranker.second.passes import Span, Views
 
 

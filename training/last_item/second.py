@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ranker.second.batches import EventBatch
 from ranker.second.config import Sizes
-from ranker.second.network import EventBatch, SecondNet
+from ranker.second.network import SecondNet
 from ranker.second.vocabulary import FIRST, NOTHING
 from training.last_item.loss import Output
 

@@ -31,11 +31,13 @@ class Trust(msgspec.Struct, frozen=True):
 
     Args:
         light: the light stage's score, as it was learned.
+        opinion: what is made of the light stage's vectors.
         correction: what candidates made of themselves and the history.
         told: what the request foretells; nothing before it was asked.
     """
 
     light: float = 1.0
+    opinion: float = 1.0
     correction: float = 1.0
     told: float = 0.0
 
@@ -45,19 +47,20 @@ class Answer:
     """What the network says to a held-out question.
 
     Args:
-        light, correction: [candidates, HEADS] parts of its logits; `light` has the bias too.
+        light, opinion, correction: [candidates, HEADS] parts of its logits.
         told: [candidates].
     """
 
     question: Question
     form: Form
     light: Floats
+    opinion: Floats
     correction: Floats
     told: Floats
 
     def logits(self, trust: Trust, bias: Floats) -> Floats:
         """[candidates, HEADS]."""
-        scored = trust.light * self.light + trust.correction * self.correction + bias
+        scored = trust.light * self.light + trust.opinion * self.opinion + trust.correction * self.correction + bias
         found: Floats = scored + trust.told * self.told[:, None]
         return found
 
@@ -79,9 +82,10 @@ def answers(net: SecondNet, run: Run, hinted: bool = False) -> Iterator[Answer]:
                 batch, _ = candidate_batch([[(form.request, form.candidates, question.index, origin_s)]])
                 batch = moved(batch, run.device)
                 heard = net.hear(batch, cache, prefix=True)
-                light = net.light_gain * batch.light[..., None]
+                light = net.light.gain * batch.light[..., None]
+                opinion = net.light.opinion(net.light.known(batch.features, batch.light))
                 correction = heard.candidates @ net.outcomes.weight.T
-                parts = (light, correction, net.foretold(batch, heard))
+                parts = (light, opinion, correction, net.foretold(batch, heard))
                 yield Answer(question, form, *(part[0].double().cpu().numpy() for part in parts))
 
 
@@ -119,20 +123,21 @@ def find_trust(told: Sequence[Answer], bias: Floats, run: Run) -> Trust:
     if not told:
         return Trust()
     packed = _Packed.of(told)
-    start = np.array([1.0, 1.0, 0.0])
+    start = np.array([1.0, 1.0, 1.0, 0.0])
 
     def loss(factors: Floats) -> float:
         drawn_back = PRIOR * float(((factors - start) ** 2).sum()) / len(told)
         return packed.loss(Trust(*factors.tolist()), bias, run.worth) + drawn_back
 
-    found = minimize(loss, start, method="L-BFGS-B", bounds=[(0.0, MOST)] * 3, options={"maxiter": 50})
+    found = minimize(loss, start, method="L-BFGS-B", bounds=[(0.0, MOST)] * 4, options={"maxiter": 50})
     return Trust(*(round(float(factor), 4) for factor in found.x))
 
 
 @torch.no_grad()
 def apply_trust(net: SecondNet, trust: Trust) -> None:
     """Multiplies the parts: gains and heads are linear, so that they take it up, and serving knows nothing of it."""
-    net.light_gain.mul_(trust.light)
+    net.light.gain.mul_(trust.light)
+    net.light.opinion_out.weight.mul_(trust.opinion)
     net.outcomes.weight.mul_(trust.correction)
     net.told_gain.fill_(trust.told)
 
@@ -142,6 +147,7 @@ class _Packed:
     """Answers as one array each, padded; [answers, candidates, HEADS] or without the last."""
 
     light: Floats
+    opinion: Floats
     correction: Floats
     told: Floats
     share: Floats
@@ -152,12 +158,13 @@ class _Packed:
         shape = (len(told), max(len(answer.told) for answer in told))
         heads = told[0].light.shape[1]
         packed = cls(
-            np.zeros((*shape, heads)), np.zeros((*shape, heads)), np.zeros(shape), np.zeros(shape),
+            *(np.zeros((*shape, heads)) for _ in range(3)), np.zeros(shape), np.zeros(shape),
             np.zeros(shape, np.bool_),
         )  # fmt: skip
         for row, answer in enumerate(told):
             size = len(answer.told)
-            packed.light[row, :size], packed.correction[row, :size] = answer.light, answer.correction
+            packed.light[row, :size], packed.opinion[row, :size] = answer.light, answer.opinion
+            packed.correction[row, :size] = answer.correction
             packed.told[row, :size], packed.real[row, :size] = answer.told, True
             gains = np.maximum(answer.question.gains, 0.0)
             packed.share[row, :size] = gains / max(gains.sum(), 1e-9)
@@ -165,7 +172,7 @@ class _Packed:
 
     def loss(self, trust: Trust, bias: Floats, worth: tuple[float, ...]) -> float:
         """The mean listwise loss."""
-        logits = trust.light * self.light + trust.correction * self.correction + bias
+        logits = trust.light * self.light + trust.opinion * self.opinion + trust.correction * self.correction + bias
         scores = np.where(self.real, utility_of(logits + trust.told * self.told[..., None], worth), -np.inf)
         total = np.logaddexp.reduce(scores, axis=1, keepdims=True)
         return float(-(self.share * np.where(self.real, scores - total, 0.0)).sum(axis=1).mean())

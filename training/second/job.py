@@ -209,8 +209,8 @@ def scale_light(net: SecondNet, windows: list[Window], split_s: float, most: int
     filled = np.where(known, columns, 0.0)
     mean = filled.sum(axis=0) / count
     spread = np.sqrt((np.where(known, columns - mean, 0.0) ** 2).sum(axis=0) / count)
-    net.light_mean.copy_(torch.from_numpy(mean))
-    net.light_spread.copy_(torch.from_numpy(np.where(spread > 1e-6, spread, 1.0)))
+    net.light.mean.copy_(torch.from_numpy(mean))
+    net.light.spread.copy_(torch.from_numpy(np.where(spread > 1e-6, spread, 1.0)))
 
 
 def identity_of(request: Request, windows: list[Window], known: Known) -> str:

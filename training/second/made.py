@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ranker.second.batches import candidate_batch, event_batch, moved
+from ranker.second.batches import CandidateBatch, EventBatch, candidate_batch, event_batch, moved
 from ranker.second.config import HEADS, TrainSecond
-from ranker.second.network import CandidateBatch, EventBatch, SecondNet
+from ranker.second.network import SecondNet
 from ranker.second.tokens import EventTokens
 from ranker.second.vocabulary import NOTHING
 from training.second.batching import Part, choose_candidates, corrupt_events, corrupt_form
@@ -112,9 +112,12 @@ def batch_loss(net: SecondNet, run: Run, made: Made, step: int) -> Tensor:
     among = run.shares, settings.full_softmax, settings.sampled, generator
     if made.candidates is not None:
         heard = net.hear(made.candidates, cache, prefix=True)
-        logits = net.judge(made.candidates, heard).float()
-        ordered = listwise(utility_logit(logits, run.worth), made.truth)
-        foretold = outcome_loss(logits, made.truth, torch.tensor(run.trained, device=logits.device))
+        begun = net.begin(made.candidates)
+        # the opinion is learned as if it were all; what reads the history adds to it, and does not lean on it
+        for logits in (begun, net.add(made.candidates, heard, begun.detach())):
+            ordered = ordered + listwise(utility_logit(logits.float(), run.worth), made.truth)
+            trained = torch.tensor(run.trained, device=logits.device)
+            foretold = foretold + outcome_loss(logits.float(), made.truth, trained)
         answered = next_action_loss(net, heard.requests, made.truth.answer, *among, settings.smoothing)
     following = next_action_loss(net, hidden, made.truth.next_action, *among)
     return joined((ordered, foretold, answered, following), settings.losses)
