@@ -23,6 +23,9 @@ ASIDE = 16
 SPAN = 256
 """New events at once, at most: more cost no less each."""
 
+TOGETHER = 4
+"""Requests that are scored at once, at most."""
+
 
 def whole_granules(rows: int) -> int:
     """The next multiple of the granule."""
@@ -36,12 +39,14 @@ class Shapes:
     Args:
         window: events of a history.
         page_tokens: of a page; whatever is read exactly is one.
-        micro_batch: candidates at once.
+        micro_batch: candidates of a request at once.
+        together: requests that are scored at once.
     """
 
     window: int
     page_tokens: int
     micro_batch: int
+    together: int = 1
 
     @property
     def pages(self) -> int:
@@ -50,13 +55,13 @@ class Shapes:
 
     @property
     def scored(self) -> int:
-        """Rows that are scored at once: candidates and their request, with the newest events."""
+        """Rows of a request that are scored at once: candidates and the request itself, with the newest events."""
         return GRANULE + whole_granules(1 + self.micro_batch)
 
     @property
     def rows(self) -> int:
         """Rows of the buffers."""
-        return whole_granules(max(self.pages * self.page_tokens, self.scored))
+        return whole_granules(max(self.pages * self.page_tokens, self.together * self.scored))
 
     @property
     def columns(self) -> int:
@@ -75,7 +80,7 @@ def memory_of(workspace: Workspace, sizes: Sizes, shapes: Shapes) -> Tensor:
 
 
 class Buffers:
-    """Named parts of a batch's workspace, one set for all of its members in turn."""
+    """Named parts of a batch's workspace: a slot for each history that is read at once, and one set of the rest."""
 
     def __init__(self, workspace: Workspace, net: SecondNet, shapes: Shapes) -> None:
         sizes, kind = net.sizes, net.role.dtype
@@ -88,7 +93,7 @@ class Buffers:
             runs.append(_cut(self.memory[end : end + nbytes].view(each), parts))
             end += nbytes
         (self.histories,), (self.kept,), rows, cast = runs
-        self.keys, self.values = self.histories.unbind(0)
+        self.keys, self.values = self.histories.unbind(1)
         self.kept_keys, self.kept_values = self.kept.unbind(0)
         self.inner, self.normal, self.size, self.joined, self.read, self.own, self.scores = rows
         self.cast, self.grown, self.out = cast[:3]
@@ -97,7 +102,7 @@ class Buffers:
 
 def _runs(sizes: Sizes, shapes: Shapes) -> tuple[list[tuple[int, ...]], ...]:
     """Shapes of the buffers: histories, pages as they are kept, rows, and rows in the weights' format."""
-    history = (2, sizes.layers, shapes.columns, sizes.dim)
+    history = (shapes.together, 2, sizes.layers, shapes.columns, sizes.dim)
     kept = (2, shapes.pages, shapes.page_tokens, sizes.dim)
     return [history], [kept], _row_parts(sizes, shapes), _cast_parts(sizes, shapes)
 

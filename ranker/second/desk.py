@@ -20,7 +20,7 @@ from ranker.release.errors import RegistryError
 from ranker.release.manifest import Manifest, SecondEntry
 from ranker.release.registry import Registry
 from ranker.second.config import HEADS, Sizes
-from ranker.second.device import MODEL, SecondDevice, capturer_of, open_device
+from ranker.second.device import MODEL, SecondDevice, capturer_of, open_device, together
 from ranker.second.errors import SecondError
 from ranker.second.happenings import Course
 from ranker.second.histories import Histories
@@ -176,8 +176,8 @@ class SecondDesk:
         device = await self._device_for(sizes)
         paged = PagedSecond(
             MODEL, version, entry, known, sizes, device.store,
-            micro_batch=self._config.micro_batch, dtype=DTYPES[self._config.weights], pages=self._config.pages,
-            device=self._config.device, capturer=capturer_of(self._config),
+            micro_batch=self._config.micro_batch, together=together(self._config), dtype=DTYPES[self._config.weights],
+            pages=self._config.pages, device=self._config.device, capturer=capturer_of(self._config),
         )  # fmt: skip
         warm = warm_asks(sizes, min(self._config.passed_on or entry.passed_on, 1000))
         await device.engine.load(paged.key, paged, warm=warm)

@@ -14,7 +14,7 @@ from ranker.inference.shards import ShardCache
 from ranker.inference.sizes import align_up
 from ranker.release.registry import Registry
 from ranker.release.shard_source import RegistrySource
-from ranker.second.buffers import Shapes, workspace_bytes
+from ranker.second.buffers import TOGETHER, Shapes, workspace_bytes
 from ranker.second.config import Sizes
 from ranker.second.graphs import Capturer, CudaCapturer
 from ranker.second.paged import kv_spec
@@ -47,7 +47,7 @@ def open_device(sizes: Sizes, registry: Registry, config: ServeSecond) -> Second
         PoolExhausted: the memory does not hold one batch and two histories.
     """
     pool = MemoryPool(config.memory_mib * MIB, device=config.device)
-    shapes = Shapes(sizes.window, config.page_tokens, config.micro_batch)
+    shapes = Shapes(sizes.window, config.page_tokens, config.micro_batch, together(config))
     workspace = align_up(workspace_bytes(sizes, shapes))
     spec = kv_spec(config.kv, sizes, config.page_tokens, GROUP)
     room = pool.largest_run_bytes - workspace
@@ -63,6 +63,11 @@ def open_device(sizes: Sizes, registry: Registry, config: ServeSecond) -> Second
         begin=lambda: torch.set_num_threads(config.threads),
     )  # fmt: skip
     return SecondDevice(sizes, store, engine)
+
+
+def together(config: ServeSecond) -> int:
+    """Requests that are scored at once; on a GPU one after the other, since a graph has one history."""
+    return TOGETHER if config.batching and config.device == "cpu" else 1
 
 
 def capturer_of(config: ServeSecond) -> Capturer | None:

@@ -6,11 +6,12 @@ as they are kept by the rows after them, so the same numbers are read whatever w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ranker.second.buffers import Buffers, is_half, whole_granules
@@ -18,7 +19,7 @@ from ranker.second.config import HEADS
 from ranker.second.embedding import Embedding
 from ranker.second.folded import FoldedBlock, folded
 from ranker.second.network import SecondNet
-from ranker.second.passes import Group, Pass, RowViews, Sight, Span, Views
+from ranker.second.passes import Group, Part, Pass, RowViews, Sight, Span, Views
 from ranker.second.tokens import CandidateTokens, EventTokens, RequestToken
 
 EPSILON = 1e-6
@@ -35,27 +36,48 @@ class Asked:
     Args:
         tokens: of the whole window.
         origin_s: time of the window's first event, or of the request where there is none.
+        slot: of its history in the buffers.
     """
 
     tokens: EventTokens
     request: RequestToken
     candidates: CandidateTokens
     origin_s: float
+    slot: int = 0
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Candidates of one micro-batch.
+class Tail:
+    """What is left of a request when all but its newest events is encoded.
 
     Args:
+        span: the newest events, all of one granule, encoded with the candidates; None where the whole window is in the
+            buffers.
+    """
+
+    asked: Asked
+    span: Span | None = None
+
+    def micro_batch(self, at: int, size: int) -> tuple[Span, CandidateTokens]:
+        """So many candidates from there on, and what is encoded with them: what is new, with the first."""
+        stop = len(self.asked.tokens)
+        span = self.span if self.span is not None and not at else Span(stop, stop)
+        return span, self.asked.candidates.rows(slice(at, at + size))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A part of a pass, and what its rows begin with.
+
+    Args:
+        candidates: none where only events are encoded.
         light: what `Embedding.light` made of them.
     """
 
+    part: Part
+    asked: Asked
     candidates: CandidateTokens
     light: Tensor
-
-    def __len__(self) -> int:
-        return len(self.candidates)
 
 
 class Forward:
@@ -86,71 +108,93 @@ class Forward:
             span: within as many pages as the buffers have rows for.
             settle: None leaves the numbers as they are.
         """
-        self._run(self._pass(views, asked, span, None), views.buffers, settle)
+        rows = self._rows(asked, span, asked.candidates.rows(slice(0, 0)), 0)
+        self._run(self._pass(views, [rows]), views.buffers, settle)
 
-    def score(self, views: Views, asked: Asked, span: Span | None = None) -> Tensor:
-        """Outcome logits [candidates, HEADS], float32, in memory of their own.
+    def score(self, views: Views, tails: Sequence[Tail]) -> list[Tensor]:
+        """Outcome logits [candidates, HEADS] of each, float32, in memory of their own; new events are encoded first.
 
         Args:
-            span: the newest events, all of one granule, encoded in the first pass of the candidates; None where the
-                whole window is in the buffers.
+            tails: as many as the buffers have slots for at most, each in another slot.
         """
-        size, stop = views.buffers.shapes.micro_batch, len(asked.tokens)
-        found = torch.empty(len(asked.candidates), len(HEADS))
-        for at in range(0, len(asked.candidates), size):
-            some = asked.candidates.rows(slice(at, at + size))
-            new = span if span is not None and not at else Span(stop, stop)
-            judged = Judged(some, self._embedding.light(some))
-            one = self._pass(views, asked, new, judged)
+        found = [torch.empty(len(tail.asked.candidates), len(HEADS)) for tail in tails]
+        size = views.buffers.shapes.micro_batch
+        for at in range(0, max(map(len, found), default=0), size):
+            rows, outs, start = [], [], 0
+            for tail, logits in zip(tails, found, strict=True):
+                if at < len(logits):
+                    rows.append(self._rows(tail.asked, *tail.micro_batch(at, size), start))
+                    outs.append(logits[at : at + size])
+                    start = rows[-1].part.stop
+            one = self._pass(views, rows)
             self._run(one, views.buffers, None)
-            self._judge(one, judged, found[at : at + len(some)])
+            self._judge(one, rows, outs)
         return found
 
     def anew(self, views: Views, asked: Asked) -> Tensor:
         """Outcome logits [candidates, HEADS] with nothing kept of the history."""
+        self.encode_all(views, asked)
+        return self.score(views, [Tail(asked)])[0]
+
+    def encode_all(self, views: Views, asked: Asked) -> None:
+        """Fills keys and values of the whole window."""
         shapes = views.buffers.shapes
         step = shapes.pages * shapes.page_tokens
         for first in range(0, len(asked.tokens), step):
             self.encode(views, asked, Span(first, min(first + step, len(asked.tokens))))
-        return self.score(views, asked)
 
-    def _judge(self, one: Pass, judged: Judged, out: Tensor) -> None:
+    def _judge(self, one: Pass, rows: Sequence[_Rows], outs: Sequence[Tensor]) -> None:
         """What the light stage leads to, a correction, and what the request foretells."""
-        known, first = self._folded, one.span.rows
-        normal = self._normalised(one.views, one.views.normal)[first : first + 1 + len(judged)]
-        torch.addmm(self._embedding.begun(judged.candidates, judged.light), normal[1:], known.judge, out=out)
-        out.add_(self._embedding.foretold(normal[0], judged.candidates)[:, None], alpha=known.told_gain)
+        known, normal = self._folded, self._normalised(one.views, one.views.normal)
+        for each, out in zip(rows, outs, strict=True):
+            first = each.part.start + each.part.span.rows
+            judged, begun = normal[first + 1 :], self._embedding.begun(each.candidates, each.light)
+            torch.addmm(begun, judged[: len(out)], known.judge, out=out)
+            out.add_(self._embedding.foretold(normal[first], each.candidates)[:, None], alpha=known.told_gain)
 
     # ---- rows
 
-    def _pass(self, views: Views, asked: Asked, span: Span, judged: Judged | None) -> Pass:
-        places = whole_granules(1 + len(judged)) if judged is not None else 0
-        sight = self._sight
-        groups = sight.of_candidates(views, span, places) if places else sight.of_events(views, span)
-        self._clear(views.buffers, span)
-        found = views.rows(span.rows + places)
-        self._embed(found.inner, asked, span, judged)
-        return Pass(span, self._turns(asked, span, places), found, groups, only_kept=not places)
+    def _rows(self, asked: Asked, span: Span, candidates: CandidateTokens, start: int) -> _Rows:
+        places = whole_granules(1 + len(candidates)) if len(candidates) else 0
+        return _Rows(Part(asked.slot, start, span, places), asked, candidates, self._embedding.light(candidates))
 
-    def _clear(self, buffers: Buffers, span: Span) -> None:
+    def _pass(self, views: Views, rows: Sequence[_Rows]) -> Pass:
+        parts = tuple(each.part for each in rows)
+        groups = tuple(group for part in parts for group in self._sight.of(views, part))
+        found = views.rows(parts[-1].stop)
+        for each in rows:
+            self._clear(views.buffers, each.part)
+            self._embed(found.inner[each.part.start : each.part.stop], each)
+        return Pass(parts, self._turns(rows), found, groups, only_kept=not any(part.places for part in parts))
+
+    def _clear(self, buffers: Buffers, part: Part) -> None:
         """What is not there is hidden, and yet multiplied."""
-        tokens = buffers.shapes.page_tokens
-        end = max(-(-span.stop // tokens), 1) * tokens
-        if span.stop < end:
-            buffers.histories[:, :, span.stop : end].zero_()
+        tokens, stop = buffers.shapes.page_tokens, part.span.stop
+        end = max(-(-stop // tokens), 1) * tokens
+        if stop < end:
+            buffers.histories[part.slot, :, :, stop:end].zero_()
 
-    def _embed(self, inner: Tensor, asked: Asked, span: Span, judged: Judged | None) -> None:
+    def _embed(self, inner: Tensor, rows: _Rows) -> None:
+        span, candidates = rows.part.span, rows.candidates
         if span.rows:
-            placed = np.zeros(span.rows, asked.tokens.dtype)
-            placed[span.here] = asked.tokens[span.first : span.stop]
+            placed = np.zeros(span.rows, rows.asked.tokens.dtype)
+            placed[span.here] = rows.asked.tokens[span.first : span.stop]
             self._embedding.events(placed, inner[: span.rows])
-        if judged is not None:
-            end = span.rows + 1 + len(judged)
-            self._embedding.candidates(asked.request, judged.candidates, judged.light, inner[span.rows : end])
+        if len(candidates):
+            end = span.rows + 1 + len(candidates)
+            self._embedding.candidates(rows.asked.request, candidates, rows.light, inner[span.rows : end])
             inner[end:].zero_()
 
-    def _turns(self, asked: Asked, span: Span, candidates: int) -> Tensor:
-        """`attention.turns` as complex numbers, for the queries and keys of all heads; one for all candidates."""
+    def _turns(self, rows: Sequence[_Rows]) -> Tensor:
+        """`attention.turns` as complex numbers, for the queries and keys of all heads."""
+        turned = np.empty((rows[-1].part.stop, len(self._rates)), np.complex64)
+        for each in rows:
+            self._turn(each, turned[each.part.start : each.part.stop])
+        return torch.from_numpy(turned)[:, None].expand(-1, 2 * self._sizes.heads, -1).contiguous()
+
+    def _turn(self, rows: _Rows, out: NDArray[np.complex64]) -> None:
+        """Of one request; all of its candidates have one."""
+        asked, span = rows.asked, rows.part.span
         by_place, end = len(self._rates) - len(self._rates) // 2, span.rows
         seconds = np.full(end + 1, max(asked.request.time_s - asked.origin_s, 0.0))
         seconds[span.here] = np.maximum(asked.tokens["time_s"][span.first : span.stop] - asked.origin_s, 0.0)
@@ -159,11 +203,9 @@ class Forward:
         angles = np.empty((end + 1, len(self._rates)))
         np.multiply(places[:, None], self._rates[:by_place], out=angles[:, :by_place])
         np.multiply(seconds[:, None], self._rates[by_place:], out=angles[:, by_place:])
-        turned = np.empty((end + candidates, len(self._rates)), np.complex64)
         cosines, sines = np.cos(angles), np.sin(angles)
-        turned.real[:end], turned.imag[:end] = cosines[:end], sines[:end]
-        turned.real[end:], turned.imag[end:] = cosines[end], sines[end]
-        return torch.from_numpy(turned)[:, None].expand(-1, 2 * self._sizes.heads, -1).contiguous()
+        out.real[:end], out.imag[:end] = cosines[:end], sines[:end]
+        out.real[end:], out.imag[end:] = cosines[end], sines[end]
 
     # ---- layers
 
@@ -171,15 +213,14 @@ class Forward:
         last = self._sizes.layers - 1
         for layer, block in enumerate(self._folded.blocks):
             self._project(one, block)
-            if one.span.rows:
-                self._keep(buffers, one, layer)
+            self._keep(buffers, one, layer)
             changed = settle is not None and settle(layer)
             read = not one.only_kept or layer < last
             for group in one.groups:
                 if read:
                     self._attend(group, layer)
                 if changed:
-                    self._replace(buffers, one.span, group, layer)
+                    self._replace(buffers, one.parts[0], group, layer)
             if read:
                 self._finish(one.views, block)
 
@@ -192,18 +233,21 @@ class Forward:
         views.pairs.mul_(one.turn)
 
     def _keep(self, buffers: Buffers, one: Pass, layer: int) -> None:
-        """New events' entries of the history."""
-        dim, span, joined = self._sizes.dim, one.span, one.views.joined[one.span.here]
-        buffers.keys[layer, span.first : span.stop] = joined[:, dim : 2 * dim]
-        buffers.values[layer, span.first : span.stop] = joined[:, 2 * dim :]
+        """New events' entries of the histories."""
+        dim = self._sizes.dim
+        for part in one.parts:
+            if part.span.rows:
+                joined, here = one.views.joined[part.here], slice(part.span.first, part.span.stop)
+                buffers.keys[part.slot, layer, here] = joined[:, dim : 2 * dim]
+                buffers.values[part.slot, layer, here] = joined[:, 2 * dim :]
 
-    def _replace(self, buffers: Buffers, span: Span, group: Group, layer: int) -> None:
+    def _replace(self, buffers: Buffers, part: Part, group: Group, layer: int) -> None:
         """A full page as it will be read from now on, once its own rows have seen it exactly."""
         if group.full is None:
             return
         tokens = buffers.shapes.page_tokens
-        first = (span.full(tokens).start + group.full) * tokens
-        buffers.histories[:, layer, first : first + tokens] = buffers.kept[:, group.full]
+        first = (part.span.full(tokens).start + group.full) * tokens
+        buffers.histories[part.slot, :, layer, first : first + tokens] = buffers.kept[:, group.full]
 
     def _attend(self, group: Group, layer: int) -> None:
         """The exact softmax over the pages before, the page, and a candidate itself."""

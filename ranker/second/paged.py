@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -22,9 +22,9 @@ from ranker.inference.page_store import PageStore
 from ranker.inference.shard_key import Shard, ShardKey
 from ranker.inference.workspace import Workspace
 from ranker.release.manifest import SecondEntry
-from ranker.second.buffers import GRANULE, Buffers, Shapes, memory_of
+from ranker.second.buffers import GRANULE, TOGETHER, Buffers, Shapes, memory_of
 from ranker.second.config import Sizes
-from ranker.second.forward import Asked, Forward, Settle
+from ranker.second.forward import Asked, Forward, Settle, Tail
 from ranker.second.graphs import Capturer
 from ranker.second.network import SecondNet
 from ranker.second.passes import Span, Views
@@ -48,12 +48,12 @@ class Passes(Protocol):
         """Fills keys and values of the span's events."""
         ...
 
-    def score(self, views: Views, asked: Asked, span: Span | None = None) -> Tensor:
-        """Outcome logits of the candidates; encodes the span's events with them."""
+    def encode_all(self, views: Views, asked: Asked) -> None:
+        """The same of a whole window, of which nothing is kept."""
         ...
 
-    def anew(self, views: Views, asked: Asked) -> Tensor:
-        """The same with nothing kept of the history."""
+    def score(self, views: Views, tails: Sequence[Tail]) -> list[Tensor]:
+        """Outcome logits of the candidates of each; new events are encoded with them."""
         ...
 
 
@@ -96,7 +96,8 @@ class PagedSecond:
 
     Args:
         name, version: in the registry.
-        micro_batch: candidates at once.
+        micro_batch: candidates of a request at once.
+        together: requests that are scored at once on the CPU; a GPU's graphs have one history.
         dtype: of the weights, float32 or bfloat16.
         pages: False keeps nothing: every request encodes its whole window.
         device: of the weights and of the store.
@@ -108,7 +109,7 @@ class PagedSecond:
 
     def __init__(
         self, name: str, version: str, entry: SecondEntry, known: Known, sizes: Sizes, store: PageStore,
-        *, micro_batch: int = 64, dtype: torch.dtype = torch.float32, pages: bool = True,
+        *, micro_batch: int = 64, together: int = TOGETHER, dtype: torch.dtype = torch.float32, pages: bool = True,
         device: str = "cpu", capturer: Capturer | None = None,
     ) -> None:  # fmt: skip
         if store.full.spec.layers != sizes.layers or store.full.spec.channels != sizes.dim:
@@ -125,10 +126,10 @@ class PagedSecond:
         self.vocabulary, self.sizes = Vocabulary(known), sizes
         self._entry, self._known, self._store, self._dtype = entry, known, store, dtype
         self._schema = f"tokens {TOKENS_VERSION}, {str(dtype).removeprefix('torch.')}"
-        self.shapes = Shapes(sizes.window, store.full.spec.page_tokens, micro_batch)
+        self._device, self._capturer = device, capturer
+        self.shapes = Shapes(sizes.window, store.full.spec.page_tokens, micro_batch, together if self._on_host else 1)
         self._net: SecondNet | None = None
         self._forward: Passes | None = None
-        self._device, self._capturer = device, capturer
         self._views: dict[int, Views] = {}
         self._keeps = pages
 
@@ -141,8 +142,11 @@ class PagedSecond:
         found = {name: bytes(shard.data) for name, shard in shards.items()}
         self._net = cast(net_from_shards(found, self._entry, self._known, f"version {self.key!r}"), self._dtype)
         self._net.to(self._device)
-        on_host = self._device == "cpu" and self._capturer is None
-        self._forward = Forward(self._net, self.shapes.page_tokens) if on_host else self._by_network()
+        self._forward = Forward(self._net, self.shapes.page_tokens) if self._on_host else self._by_network()
+
+    @property
+    def _on_host(self) -> bool:
+        return self._device == "cpu" and self._capturer is None
 
     def _by_network(self) -> Passes:
         from ranker.second.network_forward import NetworkForward
@@ -182,8 +186,9 @@ class PagedSecond:
     def run(self, members: Sequence[Member], workspace: Workspace) -> Sequence[Logits]:
         """Outcome logits [candidates, HEADS] of each."""
         assert self._net is not None and self._forward is not None, "not loaded"
-        views = self._views_of(workspace)
-        found = [self._logits(member, views) for member in members]
+        views, found = self._views_of(workspace), list[Logits]()
+        for at in range(0, len(members), self.shapes.together):
+            found += self._together(members[at : at + self.shapes.together], views)
         for member in members:
             if isinstance(member.hold, HistoryHold):
                 member.hold.history.commit()
@@ -198,23 +203,33 @@ class PagedSecond:
             found = self._views[where] = Views(Buffers(workspace, self._net, self.shapes), self.sizes)
         return found
 
-    def _logits(self, member: Member, views: Views) -> Logits:
+    def _together(self, members: Sequence[Member], views: Views) -> list[Logits]:
+        """All but the newest events of one after the other, then the candidates of all."""
+        assert self._forward is not None
+        begun = [self._begin(member, slot, views) for slot, member in enumerate(members)]
+        found = self._forward.score(views, [tail for tail, _ in begun])
+        for _, rest in begun:
+            for _ in rest:  # keeps what was encoded with the candidates
+                pass
+        return [logits.numpy() for logits in found]
+
+    def _begin(self, member: Member, slot: int, views: Views) -> tuple[Tail, Iterator[slice]]:
+        """Encodes what is not encoded with the candidates; and what is to be gone through once they are scored."""
         assert self._forward is not None
         ask: Ask = member.payload
-        asked = Asked(ask.tokens, ask.request, ask.candidates, ask.origin_s)
+        asked = Asked(ask.tokens, ask.request, ask.candidates, ask.origin_s, slot)
         if not isinstance(member.hold, HistoryHold):
-            return self._forward.anew(views, asked).numpy()
+            self._forward.encode_all(views, asked)
+            return Tail(asked), iter(())
         buffers = views.buffers
-        kv = HistoryKv(self._store, member.hold.history, buffers.keys, buffers.values)
-        logits: Tensor | None = None
-        for stretch in kv.stretches(self._forward.pages or self.shapes.pages):
+        kv = HistoryKv(self._store, member.hold.history, buffers.keys[slot], buffers.values[slot])
+        stretches = kv.stretches(self._forward.pages or self.shapes.pages)
+        for stretch in stretches:
             span = Span(stretch.start, stretch.stop)
             full = span.full(self.shapes.page_tokens)
-            if not full and span.stop == len(ask.tokens) and span.block == (span.stop - 1) // GRANULE * GRANULE:
-                logits = self._forward.score(views, asked, span)
-            else:
-                settle = partial(kv.settle, pages=full, keys=buffers.kept_keys, values=buffers.kept_values)
-                self._forward.encode(views, asked, span, settle)
-        if logits is None:
-            logits = self._forward.score(views, asked)
-        return logits.numpy()
+            newest = span.stop == len(ask.tokens) and span.block == (span.stop - 1) // GRANULE * GRANULE
+            if newest and not full and len(ask.candidates):
+                return Tail(asked, span), stretches
+            settle = partial(kv.settle, pages=full, keys=buffers.kept_keys, values=buffers.kept_values)
+            self._forward.encode(views, asked, span, settle)
+        return Tail(asked), stretches

@@ -1,4 +1,4 @@
-"""What one pass through the layers computes: rows of new events, then rows of candidates, and what each of them reads.
+"""What one pass through the layers computes: of each request rows of new events, then of candidates, and what is read.
 
 Rows come in whole granules, padded with zeros, and a new event lies in the row that its place in the page says. Rows
 that read the same pages are read together: all that came before, the page that they read exactly, and, for a candidate,
@@ -51,6 +51,32 @@ class Span:
         return slice(self.first - self.block, self.stop - self.block)
 
 
+@dataclass(frozen=True)
+class Part:
+    """One request's rows of a pass: of a span's events, then of candidates.
+
+    Args:
+        slot: of its history in the buffers.
+        start: its first row.
+        places: rows of candidates, the request's own among them.
+    """
+
+    slot: int
+    start: int
+    span: Span
+    places: int
+
+    @property
+    def stop(self) -> int:
+        """The row after its last."""
+        return self.start + self.span.rows + self.places
+
+    @property
+    def here(self) -> slice:
+        """The rows that hold events."""
+        return slice(self.start + self.span.here.start, self.start + self.span.here.stop)
+
+
 class RowViews:
     """Parts of the buffers for so many rows, that all layers share."""
 
@@ -66,12 +92,15 @@ class Reading:
     """Rows that read the same pages, and where their scores lie.
 
     Args:
+        slot: of the history.
         start, stop: of the rows.
         alone: of these, how many have no term of their own: events are in the page that they read.
         page: entries before the page that they read exactly.
     """
 
-    def __init__(self, buffers: Buffers, sizes: Sizes, start: int, stop: int, alone: int, page: int) -> None:
+    def __init__(
+        self, buffers: Buffers, sizes: Sizes, slot: int, start: int, stop: int, alone: int, page: int
+    ) -> None:  # fmt: skip
         heads, width, tokens = sizes.heads, sizes.head_dim, buffers.shapes.page_tokens
         count, end = stop - start, page + tokens
         self.scores = buffers.scores[: heads * count * (end + ASIDE)].view(heads, count, end + ASIDE)
@@ -81,7 +110,7 @@ class Reading:
         self.read = buffers.read[start:stop].view(count, heads, width).transpose(0, 1)
         keys, values = (
             each[:, :end].view(sizes.layers, end, heads, width).transpose(1, 2)
-            for each in (buffers.keys, buffers.values)
+            for each in (buffers.keys[slot], buffers.values[slot])
         )
         self.keys, self.values = keys.transpose(2, 3).unbind(0), values.unbind(0)
         own = self.scores[:, alone:, end : end + 1]
@@ -98,7 +127,7 @@ class Views:
     def __init__(self, buffers: Buffers, sizes: Sizes) -> None:
         self.buffers, self._sizes = buffers, sizes
         self._rows: dict[int, RowViews] = {}
-        self._readings: dict[tuple[int, int, int, int], Reading] = {}
+        self._readings: dict[tuple[int, int, int, int, int], Reading] = {}
 
     def rows(self, total: int) -> RowViews:
         """Of a pass of so many rows."""
@@ -107,9 +136,9 @@ class Views:
             found = self._rows[total] = RowViews(self.buffers, self._sizes, total)
         return found
 
-    def reading(self, start: int, stop: int, alone: int, page: int) -> Reading:
+    def reading(self, slot: int, start: int, stop: int, alone: int, page: int) -> Reading:
         """Of these rows."""
-        key = start, stop, alone, page
+        key = slot, start, stop, alone, page
         found = self._readings.get(key)
         if found is None:
             if len(self._readings) >= KEPT_VIEWS:
@@ -133,15 +162,15 @@ class Group:
 
 @dataclass(frozen=True)
 class Pass:
-    """Rows of a span's events, then of candidates.
+    """Rows of one request, or of several that are scored together.
 
     Args:
         turn: complex [rows, 2 · heads, head_dim / 2].
-        groups: of rows that read the same pages, in order; with candidates there is one.
+        groups: of rows that read the same pages, in order; of a request with candidates there is one.
         only_kept: nobody asks what comes out of the last layer.
     """
 
-    span: Span
+    parts: tuple[Part, ...]
     turn: Tensor
     views: RowViews
     groups: tuple[Group, ...]
@@ -160,23 +189,28 @@ class Sight:
         self._causal = torch.full((page_tokens, page_tokens), -torch.inf).triu_(1)
         self._nothing = torch.full((1, page_tokens), -torch.inf)
 
-    def of_events(self, views: Views, span: Span) -> tuple[Group, ...]:
-        """The groups of a span without candidates: one for each page."""
+    def of(self, views: Views, part: Part) -> tuple[Group, ...]:
+        """The groups of a request's rows."""
+        return (self._of_candidates(views, part),) if part.places else self._of_events(views, part)
+
+    def _of_events(self, views: Views, part: Part) -> tuple[Group, ...]:
+        """Of a span without candidates: one for each page."""
         groups: list[Group] = []
-        tokens, end = self._tokens, span.block + span.rows
+        span, tokens, to_row = part.span, self._tokens, part.start - part.span.block
+        end = span.block + span.rows
         for page in range(span.block // tokens * tokens, end, tokens):
             first, stop = max(span.block, page), min(end, page + tokens)
-            reading = views.reading(first - span.block, stop - span.block, stop - first, page)
+            reading = views.reading(part.slot, first + to_row, stop + to_row, stop - first, page)
             full = len(groups) if span.stop >= page + tokens else None
             groups.append(Group(reading, self._causal[first - page : stop - page], full))
         return tuple(groups)
 
-    def of_candidates(self, views: Views, span: Span, candidates: int) -> tuple[Group, ...]:
-        """The one group of a span in one granule, or of none, and so many rows of candidates."""
+    def _of_candidates(self, views: Views, part: Part) -> Group:
+        """The one of a span in one granule, or of none, and of candidates."""
+        span = part.span
         page = max(span.stop - 1, 0) // self._tokens * self._tokens
         hidden = self._causal[span.stop - 1 - page][None] if span.stop else self._nothing
         if span.rows:
             first = span.block - page
-            hidden = torch.cat((self._causal[first : first + span.rows], hidden.expand(candidates, -1)))
-        reading = views.reading(0, span.rows + candidates, span.rows, page)
-        return (Group(reading, hidden, None),)
+            hidden = torch.cat((self._causal[first : first + span.rows], hidden.expand(part.places, -1)))
+        return Group(views.reading(part.slot, part.start, part.stop, span.rows, page), hidden, None)

@@ -16,7 +16,7 @@ from features.registry import FINGERPRINT
 from ranker.inference.kv_pages import KvPages, TailPages
 from ranker.inference.sizes import align_up
 from ranker.release.registry import Registry
-from ranker.second.buffers import Shapes, workspace_bytes
+from ranker.second.buffers import TOGETHER, Shapes, workspace_bytes
 from ranker.second.config import HEADS, SecondConfig, Sizes
 from ranker.second.device import GROUP
 from ranker.second.paged import kv_spec
@@ -82,5 +82,5 @@ def memory_for(sizes: Sizes, length: int, users: float) -> int:
     pages = math.ceil(users * math.ceil((length + HEADROOM / 4) / PAGE_TOKENS))
     full = align_up(KvPages.bytes_needed(spec, pages))
     tails = max(full / 3, TailPages.bytes_needed(spec, math.ceil(users)))
-    workspace = workspace_bytes(sizes, Shapes(sizes.window, PAGE_TOKENS, 64))
+    workspace = workspace_bytes(sizes, Shapes(sizes.window, PAGE_TOKENS, 64, TOGETHER))
     return max(16, math.ceil((full + tails + workspace) / USED / MIB))

@@ -25,7 +25,7 @@ from ranker.inference.sizes import align_up
 from ranker.inference.workspace import Workspace, Workspaces
 from ranker.release.registry import Registry
 from ranker.release.shard_source import RegistrySource
-from ranker.second.buffers import Buffers, Shapes, workspace_bytes
+from ranker.second.buffers import TOGETHER, Buffers, Shapes, workspace_bytes
 from ranker.second.config import HEADS, SecondConfig, Sizes
 from ranker.second.device import GROUP, MODEL
 from ranker.second.forward import Asked, Forward
@@ -205,7 +205,7 @@ def rig(folder: Path, sizes: Sizes, *, scheme: str = "int8", fitting: float = 8.
     pages = max(math.ceil(fitting * sizes.window / PAGE_TOKENS), 2 * math.ceil(sizes.window / PAGE_TOKENS))
     config = PageConfig(pages, math.ceil(fitting) + 2 * MOST_BATCH, PAGE_TOKENS, sizes.window)
     # two workspaces: one for this thread, one for an engine
-    workspace = align_up(workspace_bytes(sizes, Shapes(sizes.window, PAGE_TOKENS, MICRO_BATCH)))
+    workspace = align_up(workspace_bytes(sizes, Shapes(sizes.window, PAGE_TOKENS, MICRO_BATCH, TOGETHER)))
     needed = align_up(KvPages.bytes_needed(spec, pages)) + align_up(TailPages.bytes_needed(spec, config.tails))
     pool = MemoryPool(int((needed + 2 * workspace + SLACK) / USED))
     store = open_store(pool, spec, config)

@@ -37,6 +37,7 @@ def model(seed: int = 0, sizes: Sizes = SIZES, known: Known = KNOWN, version: st
                 if name.split(".")[0] in ("actions", "kinds", "surfaces", "targets", "words"):
                     parameter[0] = 0.0
         net.outcomes.weight.normal_(std=0.5)
+        net.light.opinion_out.weight.normal_(std=0.5)
         net.next_bias.normal_(std=0.5)
         net.next_scale.fill_(1.5)
         net.told_gain.fill_(0.7)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from features.registry import FINGERPRINT
 from ranker.inference.engine import Engine, open_engine
+from ranker.inference.model import Member
 from ranker.inference.page_store import open_store
 from ranker.inference.pages import PageConfig
 from ranker.inference.pool import MemoryPool
 from ranker.inference.scheduler import SchedulerConfig
 from ranker.inference.shards import ShardCache
+from ranker.inference.workspace import Workspaces
 from ranker.release.registry import Registry
 from ranker.release.shard_source import RegistrySource
 from ranker.second.config import SecondConfig
@@ -51,6 +54,7 @@ class Served:
             pages=pages_kept, capturer=capturer,
         )  # fmt: skip
         limits = SchedulerConfig(max_batch_tokens=2048, max_batch_requests=16)
+        self.workspaces = Workspaces(self.pool, 8 << 20)
         self.engine: Engine = open_engine(limits, self.pool, workspace_bytes=8 << 20, cache=self.cache)
         self.windows = Windows(model.vocabulary, model.sizes)
 
@@ -66,6 +70,17 @@ class Served:
         request = self.engine.request(self.paged.key, ask, budget_ms=BUDGET_MS)
         found: Logits = await self.engine.submit(request, ask)
         return found
+
+    def at_once(self, asks: Sequence[Ask]) -> Sequence[Logits]:
+        """One batch of these, without the engine's queue."""
+        holds = [self.paged.hold(ask) for ask in asks]
+        try:
+            with self.workspaces.batch() as workspace:
+                members = [Member(ask, hold) for ask, hold in zip(asks, holds, strict=True)]
+                return self.paged.run(members, workspace)
+        finally:
+            for hold in reversed(holds):
+                hold.release()
 
     async def close(self) -> None:
         await self.engine.close()

@@ -151,7 +151,7 @@ def test_events_of_equal_times_are_scored(made: SecondModel) -> None:
 def test_a_model_starts_as_the_light_score() -> None:
     torch.manual_seed(0)
     made = model()
-    net = SecondNet(SIZES, made.vocabulary.rows, made.net.light_mean.shape[0] - 1).eval()
+    net = SecondNet(SIZES, made.vocabulary.rows, made.net.light.mean.shape[0] - 1).eval()
     offered = candidates(5)
     now = course(8)
     seen = see(made, now, now.kept[-1].time_s + 1, "u", None, context())

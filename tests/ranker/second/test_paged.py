@@ -136,3 +136,25 @@ async def test_a_cold_history_of_many_pages_is_as_one_that_grew(tmp_path: Path) 
     served.store.pages.forget("u")
     np.testing.assert_array_equal(await served.logits(served.ask("u", grown, candidates, NOW_S)), found)
     await served.close()
+
+
+@pytest.mark.parametrize("scheme", ["fp32", "int8"])
+@in_loop
+async def test_a_score_is_the_same_to_the_bit_whoever_is_scored_with_it(tmp_path: Path, scheme: str) -> None:
+    served = Served(tmp_path, made.model(), scheme=scheme, micro_batch=16)
+    await served.load()
+    draw = np.random.default_rng(11)
+    for turn in range(12):
+        asks = [
+            served.ask(f"u{turn}-{number}", made.course(int(draw.integers(0, 30)), seed=100 * turn + number),
+                       made.candidates(int(draw.integers(1, 40)), seed=number), NOW_S)
+            for number in range(int(draw.integers(2, 8)))
+        ]  # fmt: skip
+        together = served.at_once(asks)
+        for ask in asks:
+            served.store.pages.forget(ask.user)
+        for ask, found in zip(asks, together, strict=True):
+            np.testing.assert_array_equal(served.at_once([ask])[0], found)
+            # and once more, now that all of its history is found
+            np.testing.assert_array_equal(served.at_once([ask])[0], found)
+    await served.close()

@@ -83,14 +83,15 @@ def test_few_questions_change_less_than_many() -> None:
 
 
 def test_without_questions_all_stays_as_it_was_learned() -> None:
-    assert find_trust([], np.zeros(4), run_of([])) == ASKED_FIRST == Trust(1.0, 1.0, 0.0)
+    assert find_trust([], np.zeros(4), run_of([])) == ASKED_FIRST == Trust(1.0, 1.0, 1.0, 0.0)
 
 
 def test_what_is_trusted_is_part_of_the_weights() -> None:
     made, run = net(), run_of(right_by_light(10))
     with torch.no_grad():
         made.outcomes.weight.normal_(std=0.1)
-    trust, bias = Trust(0.9, 0.5, 0.2), bias_of(made)
+        made.light.opinion_out.weight.normal_(std=0.5)
+    trust, bias = Trust(0.9, 0.8, 0.5, 0.2), bias_of(made)
     wanted = [answer.logits(trust, bias) for answer in answers(made, run)]
     apply_trust(made, trust)
     after = [answer.logits(Trust(told=trust.told), bias_of(made)) for answer in answers(made, run)]
