@@ -63,10 +63,13 @@ def table(report: Mapping[str, Any], machine: Mapping[str, Any]) -> list[str]:
     for row in report["cost"]:
         length = row["length"]
         lines.append(f"{length} events, {row['kv']}: cached {_of(row['cached_ms'])} ms")
+        lines.append(f"  cached, in batches of 8  {_of(row['batched_ms'])} ms")
         lines.append(f"  recomputed (faster way)  {_of(row['recomputed_ms'])} ms")
         lines.append(f"  recomputed over cached   {_of(row['ratio'])}{_least(RATIOS.get(length))}")
-        lines.append(f"  the plain network over it {_of(row['ratio_by_network'])}{_least(RATIOS.get(length))}")
+        lines.append(f"  over cached in batches   {_of(row['ratio_batched'])}{_least(RATIOS.get(length))}")
+        lines.append(f"  the plain network over cached {_of(row['ratio_by_network'])}{_least(RATIOS.get(length))}")
         lines.append(f"  useful FLOP/s of peak    {_of(row['cached_of_peak'])}{_least(OF_PEAK)}")
+        lines.append(f"  the same, in batches     {_of(row['batched_of_peak'])}{_least(OF_PEAK)}")
         lines.append(f"  the same, recomputed     {_of(row['recomputed_of_peak'])}{_least(OF_PEAK)}")
         lines.append(f"  peak                     {_of(row['peak_gflops'], 0)} GFLOP/s")
     for row in report["pages"]:

@@ -53,7 +53,9 @@ class Embedding:
     def light(self, candidates: CandidateTokens) -> Tensor:
         """[candidates, dim + HIDDEN] what `candidates` and `begun` make more of, from the light stage's vectors."""
         known = torch.from_numpy(self._known(candidates))
-        return torch.ops.aten.gelu_(torch.addmm(self._folded.light_in_bias, known, self._folded.light_in))
+        read = torch.addmm(self._folded.light_in_bias, known, self._folded.light_in)
+        torch.ops.aten.gelu_(read)
+        return read
 
     def candidates(self, request: RequestToken, candidates: CandidateTokens, light: Tensor, out: Tensor) -> None:
         """Fills [1 + candidates, dim]; the first is the request itself."""

@@ -17,8 +17,9 @@ import torch
 
 from features.registry import COLUMNS
 from ranker.second.batches import candidate_batch, event_batch
-from ranker.second.config import Sizes
+from ranker.second.config import HEADS, Sizes
 from ranker.second.device import GROUP
+from ranker.second.light_reading import HIDDEN
 from ranker.second.paged import Ask, Logits, kv_spec
 from ranker.second.tokens import pack_events
 from training.bench.figures import ratio, spread
@@ -36,15 +37,24 @@ from training.bench.second_rig import (
 CANDIDATES = 50
 SCHEMES = ("fp32", "bf16", "int8", "int4")
 PEAK_SIDE = 1024
+BATCH = 8
+"""Requests of as many users that one batch answers."""
 POSITIONS = 16
 """Lengths that take turns, up to the one that is named: a request costs more where its event fills a page."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """CPU milliseconds, by round."""
+    """CPU milliseconds of a request, by round.
+
+    Args:
+        cached: by pages, alone.
+        batched: by pages, in a batch.
+        blocks, network: recomputed.
+    """
 
     cached: list[float]
+    batched: list[float]
     blocks: list[float]
     network: list[float]
 
@@ -57,41 +67,57 @@ class Times:
 def cost(length: int, rounds: int, folder: Path, scheme: str = "int8") -> dict[str, Any]:
     """One new event and the candidates after a history of this length, by pages and by encoding all of it once."""
     sizes = small(length)
-    with rig(folder / f"{length}-{scheme}", sizes, scheme=scheme) as found:
-        times, peaks, shares, dense = Times([], [], []), [], [], []
+    with rig(folder / f"{length}-{scheme}", sizes, scheme=scheme, fitting=2.0 * BATCH) as found:
+        times, peaks = Times([], [], [], []), []
+        alone, batched, dense = list[float](), list[float](), list[float]()
         net = random_net(sizes)
         again = Recomputing(net)
         for number in range(rounds + 1):
             here = length - number * 7 % POSITIONS
             draw = np.random.default_rng(number)
-            tokens, candidates = random_events(here, sizes, draw), random_candidates(CANDIDATES, draw)
-            before, ask = (_ask(number, tokens[:end], candidates) for end in (here - 1, here))
+            asks = [_grown(f"u{number}-{user}", here, sizes, draw) for user in range(1 + BATCH)]
             peak = matmul_peak()
-            found.answer(before)
-            cached = _timed(partial(found.answer, ask))
-            blocks = _timed(partial(again.answer, ask))
-            network = _timed(partial(_by_network, net, ask))
+            for before, _ in asks:
+                found.answer(before)
+            first, *others = (ask for _, ask in asks)
+            cached = _timed(partial(found.answer, first))
+            together = _timed(partial(found.answers, others)) / BATCH
+            blocks = _timed(partial(again.answer, first))
+            network = _timed(partial(_by_network, net, first))
             if not number:  # first calls are slow
                 continue
             times.cached.append(cached)
+            times.batched.append(together)
             times.blocks.append(blocks)
             times.network.append(network)
             peaks.append(peak / 1e9)
-            shares.append(useful_flops(sizes, here, 1, CANDIDATES) / cached * 1e3 / peak)
+            useful = useful_flops(sizes, here, 1, CANDIDATES) * 1e3 / peak
+            alone.append(useful / cached)
+            batched.append(useful / together)
             dense.append(useful_flops(sizes, here, here, CANDIDATES) / min(blocks, network) * 1e3 / peak)
     return {
         "length": length,
         "kv": scheme,
         "cached_ms": spread(times.cached),
+        "batched_ms": spread(times.batched),
         "recomputed_ms": spread(times.recomputed),
         "recomputed_in_blocks_ms": spread(times.blocks),
         "recomputed_by_network_ms": spread(times.network),
         "ratio": ratio(times.recomputed, times.cached),
+        "ratio_batched": ratio(times.recomputed, times.batched),
         "ratio_by_network": ratio(times.network, times.cached),
         "peak_gflops": spread(peaks),
-        "cached_of_peak": spread(shares),
+        "cached_of_peak": spread(alone),
+        "batched_of_peak": spread(batched),
         "recomputed_of_peak": spread(dense),
     }
+
+
+def _grown(user: str, length: int, sizes: Sizes, draw: np.random.Generator) -> tuple[Ask, Ask]:
+    """A user's request before an event, and after it."""
+    tokens, candidates = random_events(length, sizes, draw), random_candidates(CANDIDATES, draw)
+    before, after = (_ask(user, tokens[:end], candidates) for end in (length - 1, length))
+    return before, after
 
 
 def by_candidates(length: int, counts: Sequence[int], rounds: int, folder: Path) -> list[dict[str, Any]]:
@@ -102,12 +128,12 @@ def by_candidates(length: int, counts: Sequence[int], rounds: int, folder: Path)
         for number in range(rounds + 1):
             draw = np.random.default_rng(number)
             tokens = random_events(length - 1 - number % POSITIONS, sizes, draw)
-            served.answer(_ask(number, tokens[:-1], random_candidates(1, draw)))
+            served.answer(_ask(f"u{number}", tokens[:-1], random_candidates(1, draw)))
             for count in counts:
                 # another last event for each, or the second would find it
                 last = tokens.copy()
                 last["action"][-1] = 1 + count % 999
-                ask = _ask(number, last, random_candidates(count, draw))
+                ask = _ask(f"u{number}", last, random_candidates(count, draw))
                 took = _timed(partial(served.answer, ask))
                 if number:
                     found[count].append(took)
@@ -118,7 +144,7 @@ def pages(length: int, folder: Path) -> list[dict[str, Any]]:
     """Pages and bytes of one user by format, and how far logits are off with the same random weights."""
     sizes, draw = small(length), np.random.default_rng(3)
     tokens, candidates = random_events(length, sizes, draw), random_candidates(CANDIDATES, draw)
-    ask = _ask(0, tokens, candidates)
+    ask = _ask("u0", tokens, candidates)
     exact = _by_network(random_net(sizes), ask)
     rows = []
     for scheme in SCHEMES:
@@ -148,7 +174,8 @@ def useful_flops(sizes: Sizes, length: int, new: int, candidates: int) -> float:
     per_row = 2 * dim * (4 * dim + 2 * sizes.feed_forward)
     before = sum(range(length - new + 1, length + 1))
     seen = asked * (length + 1) + before
-    light = candidates * 2 * dim * (2 * len(COLUMNS) + 1 + dim)
+    columns = 2 * len(COLUMNS) + 1
+    light = candidates * 2 * (dim * (columns + dim) + HIDDEN * (columns + HIDDEN + len(HEADS)))
     unread = new * (per_row - 2 * dim * 2 * dim) + before * 4 * dim
     return float(sizes.layers * (rows * per_row + seen * 4 * dim) - unread + light)
 
@@ -161,8 +188,8 @@ def matmul_peak(repeats: int = 3) -> float:
     return 2.0 * PEAK_SIDE**3 / best * 1e3
 
 
-def _ask(number: int, tokens: Any, candidates: Any) -> Ask:
-    return ask_of(f"u{number}", tokens, pack_events(tokens), len(tokens), candidates)
+def _ask(user: str, tokens: Any, candidates: Any) -> Ask:
+    return ask_of(user, tokens, pack_events(tokens), len(tokens), candidates)
 
 
 def _by_network(net: Any, ask: Ask) -> Logits:

@@ -181,13 +181,19 @@ class Rig:
 
     def answer(self, ask: Ask) -> Logits:
         """One request, without the engine: finds its pages, encodes what is new, scores."""
-        self.paged.cost(ask)
-        hold = self.paged.hold(ask)
+        return self.answers([ask])[0]
+
+    def answers(self, asks: Sequence[Ask]) -> Sequence[Logits]:
+        """The same of a batch."""
+        for ask in asks:
+            self.paged.cost(ask)
+        holds = [self.paged.hold(ask) for ask in asks]
         try:
             with self.workspaces.batch() as workspace:
-                return self.paged.run([Member(ask, hold)], workspace)[0]
+                return self.paged.run([Member(ask, hold) for ask, hold in zip(asks, holds, strict=True)], workspace)
         finally:
-            hold.release()
+            for hold in reversed(holds):
+                hold.release()
 
 
 @contextmanager

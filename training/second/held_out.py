@@ -157,10 +157,8 @@ class _Packed:
     def of(cls, told: Sequence[Answer]) -> _Packed:
         shape = (len(told), max(len(answer.told) for answer in told))
         heads = told[0].light.shape[1]
-        packed = cls(
-            *(np.zeros((*shape, heads)) for _ in range(3)), np.zeros(shape), np.zeros(shape),
-            np.zeros(shape, np.bool_),
-        )  # fmt: skip
+        light, opinion, correction = (np.zeros((*shape, heads)) for _ in range(3))
+        packed = cls(light, opinion, correction, np.zeros(shape), np.zeros(shape), np.zeros(shape, np.bool_))
         for row, answer in enumerate(told):
             size = len(answer.told)
             packed.light[row, :size], packed.opinion[row, :size] = answer.light, answer.opinion

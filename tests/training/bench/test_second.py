@@ -34,6 +34,7 @@ def test_cost_and_pages_are_measured(tmp_path: Path) -> None:
     found = cost(64, 1, tmp_path)
     assert found["ratio"].median > 0.0
     assert 0.0 < found["cached_of_peak"].median < 1.0
+    assert 0.0 < found["batched_of_peak"].median < 1.0
     rows = {row["kv"]: row for row in pages(64, tmp_path)}
     assert rows["fp32"]["page_bytes"] == 32 * 2 * 4 * 128 * 4  # tokens × keys and values × layers × channels × bytes
     assert rows["fp32"]["logit_error_max"] < 1e-4
