@@ -46,7 +46,7 @@ def ablate_events(tokens: EventTokens, without: frozenset[str]) -> EventTokens:
 def ablate_request(request: RequestToken, without: frozenset[str]) -> RequestToken:
     """The same of a request."""
     if "text" in without:
-        request = replace(request, terms=np.zeros_like(request.terms))
+        request = replace(request, terms=np.zeros_like(request.terms), typed=0)
     if "time" in without:
         request = replace(request, time_s=0.0, gap_s=0.0, clock=np.zeros_like(request.clock))
     return request

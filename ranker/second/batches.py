@@ -54,7 +54,7 @@ class CandidateBatch:
         place: [batch, candidates] column of the request in `asked`.
         asked: [batch, asked] rows of the requests that a history answers.
         asked_index, asked_seconds: [batch, asked] as `index` and `seconds`.
-        kind, surface, session, fresh, gap_s: [requests].
+        kind, surface, session, fresh, gap_s, typed: [requests].
         clock: [requests, CLOCK].
         terms: [requests, terms].
     """
@@ -77,6 +77,7 @@ class CandidateBatch:
     gap_s: Tensor
     clock: Tensor
     terms: Tensor
+    typed: Tensor
 
 
 def event_batch(
@@ -169,6 +170,7 @@ def _requests(requests: Sequence[RequestToken]) -> dict[str, Tensor]:
         "gap_s": torch.tensor([request.gap_s for request in requests], dtype=torch.float32),
         "clock": torch.from_numpy(np.stack([request.clock for request in requests])),
         "terms": _whole(np.stack([request.terms for request in requests])),
+        "typed": torch.tensor([request.typed for request in requests]),
     }
 
 

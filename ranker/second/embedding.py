@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ranker.second.folded import Folded
+from ranker.second.folded import Folded, Trust
 from ranker.second.light_reading import CLAMP
 from ranker.second.network import SecondNet
 from ranker.second.tokens import CandidateTokens, EventTokens, RequestToken
@@ -50,9 +50,9 @@ class Embedding:
         said = self._said(tokens["session"], tokens["gap_s"], tokens["fresh"], 0)
         torch.addmm(self._bags(numbers, shares), torch.from_numpy(said), self._folded.happened, out=out)
 
-    def light(self, candidates: CandidateTokens) -> Tensor:
+    def light(self, candidates: CandidateTokens, typed: int) -> Tensor:
         """[candidates, dim + HIDDEN] what `candidates` and `begun` make more of, from the light stage's vectors."""
-        known = torch.from_numpy(self._known(candidates))
+        known = torch.from_numpy(self._known(candidates, typed))
         read = torch.addmm(self._folded.light_in_bias, known, self._folded.light_in)
         torch.ops.aten.gelu_(read)
         return read
@@ -66,12 +66,12 @@ class Embedding:
         part = light[:, : out.shape[1]]
         out[1:].addmm_(part, self._folded.light_out).add_(self._bags(own)).add_(self._folded.light_out_bias)
 
-    def begun(self, candidates: CandidateTokens, light: Tensor) -> Tensor:
+    def begun(self, candidates: CandidateTokens, light: Tensor, trust: Trust) -> Tensor:
         """Logits [candidates, HEADS] of the light stage's score and of what is made of its vector."""
         known = self._folded
         inner = torch.addmm(known.opinion_within_bias, light[:, len(known.light_out) :], known.opinion_within)
-        found = torch.addmm(known.judge_bias, torch.ops.aten.gelu_(inner), known.opinion_out)
-        return found.addcmul_(torch.from_numpy(candidates.light)[:, None], known.light_gain)
+        found = torch.addmm(known.judge_bias, torch.ops.aten.gelu_(inner), known.opinion_out, alpha=trust.opinion)
+        return found.addcmul_(torch.from_numpy(candidates.light)[:, None], known.light_gain, value=trust.light)
 
     def foretold(self, request: Tensor, candidates: CandidateTokens) -> Tensor:
         """Logits [candidates] of the actions to come next.
@@ -92,8 +92,8 @@ class Embedding:
         session, gap_s, fresh = (
             np.array([value]) for value in (request.session, np.float32(request.gap_s), request.fresh)
         )
-        said = self._said(session, gap_s, fresh, len(request.clock))
-        said[0, -len(request.clock) :] = request.clock
+        said = self._said(session, gap_s, fresh, 1 + len(request.clock))
+        said[0, -len(request.clock) - 1], said[0, -len(request.clock) :] = request.typed, request.clock
         asked = torch.mm(torch.from_numpy(said), self._folded.asked)
         return asked.addmm_(self._bags(numbers, shares), self._folded.spoken)
 
@@ -120,14 +120,14 @@ class Embedding:
         said[:, bits], said[:, bits + 1], said[:, bits + 2], said[:, bits + 3] = grown, grown * grown, fresh, 1.0
         return said
 
-    def _known(self, candidates: CandidateTokens) -> Numbers:
-        """The light stage's vector and score, squeezed and scaled; beside them what is not known."""
+    def _known(self, candidates: CandidateTokens, typed: int) -> Numbers:
+        """`LightReading.known`."""
         rows, columns = candidates.features.shape
-        known = np.empty((rows, 2 * columns + 1), np.float32)
+        known = np.empty((rows, 2 * columns + 2), np.float32)
         scaled = known[:, : columns + 1]
         scaled[:, :columns], scaled[:, columns] = candidates.features, candidates.light
         missing = np.isnan(scaled)
-        known[:, columns + 1 :] = missing[:, :columns]
+        known[:, columns + 1 : -1], known[:, -1] = missing[:, :columns], typed
         grown = np.log1p(np.abs(scaled))
         np.copysign(grown, scaled, out=grown)
         grown -= self._mean

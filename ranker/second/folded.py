@@ -7,6 +7,7 @@ pages are in that order too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +31,15 @@ class FoldedBlock:
     down_bias: Tensor
 
 
+class Trust(NamedTuple):
+    """How far each of PARTS is trusted."""
+
+    light: float
+    opinion: float
+    correction: float
+    told: float
+
+
 @dataclass(frozen=True)
 class Folded:
     """All that scoring needs beside the embeddings.
@@ -42,9 +52,11 @@ class Folded:
         opinion_within, opinion_out: [in, out].
         spoken: [dim, dim] of what a request says.
         happened: [session bits + 4, dim] of an event's session, time since the one before, and one.
-        asked: [session bits + 4 + CLOCK, dim] the same of a request, its clock, and all that its candidates get too.
+        asked: [session bits + 4 + 1 + CLOCK, dim] the same of a request, whether something is typed, its clock, and all
+            that its candidates get too.
         told: [dim] by which what a request made of the history is multiplied before it meets the actions.
         told_bias: [actions].
+        trust: of a request's parts, where nothing is typed and where something is.
     """
 
     blocks: tuple[FoldedBlock, ...]
@@ -60,7 +72,7 @@ class Folded:
     opinion_out: Tensor
     told: Tensor
     told_bias: Tensor
-    told_gain: float
+    trust: tuple[Trust, Trust]
     spoken: Tensor
     happened: Tensor
     asked: Tensor
@@ -69,8 +81,8 @@ class Folded:
 def folded(net: SecondNet) -> Folded:
     """Of a network whose parameters are float32 or bfloat16; large matrices keep that format."""
     happened = torch.cat([_turned(net.sessions) * net.sizes.session_bits**-0.5, _turned(net.gaps), _bias(net.gaps)])
-    asked = torch.cat([happened, _turned(net.clock)])
-    asked[-net.clock.in_features - 1] += net.role.float() + net.requests.bias.float()
+    asked = torch.cat([happened, net.typed.detach().float()[None], _turned(net.clock)])
+    asked[len(happened) - 1] += net.role.float() + net.requests.bias.float()
     return Folded(
         tuple(_block(block) for block in net.layers),
         judge=_turned(net.outcomes) * _norm(net.after),
@@ -85,7 +97,7 @@ def folded(net: SecondNet) -> Folded:
         opinion_out=_turned(net.light.opinion_out),
         told=_norm(net.after)[:, 0] * net.next_scale.float(),
         told_bias=net.next_bias.float(),
-        told_gain=float(net.told_gain),
+        trust=(Trust(*net.trust[0].tolist()), Trust(*net.trust[1].tolist())),
         spoken=_turned(net.requests),
         happened=happened,
         asked=asked,

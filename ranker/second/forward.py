@@ -148,15 +148,17 @@ class Forward:
         known, normal = self._folded, self._normalised(one.views, one.views.normal)
         for each, out in zip(rows, outs, strict=True):
             first = each.part.start + each.part.span.rows
-            judged, begun = normal[first + 1 :], self._embedding.begun(each.candidates, each.light)
-            torch.addmm(begun, judged[: len(out)], known.judge, out=out)
-            out.add_(self._embedding.foretold(normal[first], each.candidates)[:, None], alpha=known.told_gain)
+            judged, trust = normal[first + 1 : first + 1 + len(out)], known.trust[each.asked.request.typed]
+            begun = self._embedding.begun(each.candidates, each.light, trust)
+            torch.addmm(begun, judged, known.judge, alpha=trust.correction, out=out)
+            out.add_(self._embedding.foretold(normal[first], each.candidates)[:, None], alpha=trust.told)
 
     # ---- rows
 
     def _rows(self, asked: Asked, span: Span, candidates: CandidateTokens, start: int) -> _Rows:
         places = whole_granules(1 + len(candidates)) if len(candidates) else 0
-        return _Rows(Part(asked.slot, start, span, places), asked, candidates, self._embedding.light(candidates))
+        light = self._embedding.light(candidates, asked.request.typed)
+        return _Rows(Part(asked.slot, start, span, places), asked, candidates, light)
 
     def _pass(self, views: Views, rows: Sequence[_Rows]) -> Pass:
         parts = tuple(each.part for each in rows)

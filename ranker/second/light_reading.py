@@ -20,7 +20,7 @@ DROPOUT = 0.1
 
 
 class LightReading(nn.Module):
-    """Reads the light stage's vectors.
+    """Reads the light stage's vectors: they say other things where something is typed, and so it is told.
 
     Args:
         columns: of a vector.
@@ -32,7 +32,7 @@ class LightReading(nn.Module):
 
     def __init__(self, columns: int, dim: int) -> None:
         super().__init__()
-        width = 2 * columns + 1
+        width = 2 * columns + 2
         self.token_in = nn.Linear(width, dim)
         self.token_out = nn.Linear(dim, dim)
         self.opinion_in = nn.Linear(width, HIDDEN)
@@ -43,19 +43,20 @@ class LightReading(nn.Module):
         self.register_buffer("mean", torch.zeros(columns + 1))
         self.register_buffer("spread", torch.ones(columns + 1))
 
-    def known(self, features: Tensor, light: Tensor) -> Tensor:
-        """[..., 2 · columns + 1]: vector and score, squeezed and scaled; beside them what is not known.
+    def known(self, features: Tensor, light: Tensor, typed: Tensor) -> Tensor:
+        """[..., 2 · columns + 2]: vector and score, squeezed and scaled, what is not known, and whether it is typed.
 
         Args:
             features: [..., columns]; may have NaN.
-            light: [...].
+            light, typed: [...].
         """
         columns = torch.cat([features, light[..., None]], dim=-1).float()
         columns = columns.sign() * columns.abs().log1p()
         missing = columns.isnan()
         scaled = ((columns - self.mean.float()) / self.spread.float()).clamp(-CLAMP, CLAMP)
         scaled = scaled.masked_fill(missing, 0.0)
-        return torch.cat([scaled, missing[..., :-1].float()], dim=-1).to(self.token_in.weight.dtype)
+        parts = [scaled, missing[..., :-1].float(), typed[..., None].float()]
+        return torch.cat(parts, dim=-1).to(self.token_in.weight.dtype)
 
     def token(self, known: Tensor) -> Tensor:
         """Its part [..., dim] of a candidate's token."""

@@ -1,9 +1,10 @@
 """The transformer: events are encoded once, causally; candidates read them and themselves only.
 
 So does a request, as if it were a candidate of no action. What it makes of the history foretells the next action among
-all, and its logit of a candidate's action is a part of that candidate's score. It is learned by a loss of its own, and
-how much of it is added is found on questions held out: a gradient would trust it as far as it knows its examples by
-heart.
+all, and its logit of a candidate's action is a part of that candidate's score. It is learned by a loss of its own.
+
+How far each part of a score is trusted is found on questions held out, apart for requests where something is typed: a
+gradient would trust a part as far as it knows its examples by heart.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from ranker.second.light_reading import LightReading
 from ranker.second.tokens import CLOCK
 
 SPREAD = 0.02
+PARTS = ("light", "opinion", "correction", "told")
+"""Of a score, each of which is trusted more or less."""
+UNTRIED = (1.0, 1.0, 1.0, 0.0)
+"""As they are learned: what is foretold has no part in it."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ class SecondNet(nn.Module):
     """
 
     rates: Tensor
-    told_gain: Tensor
+    trust: Tensor
 
     def __init__(self, sizes: Sizes, rows: Mapping[str, int], columns: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -105,6 +110,7 @@ class SecondNet(nn.Module):
         self.clock = nn.Linear(CLOCK, dim, bias=False)
         self.light = LightReading(columns, dim)
         self.role = nn.Parameter(torch.zeros(dim))
+        self.typed = nn.Parameter(torch.zeros(dim))
         self.blocks = nn.ModuleList(Block(sizes, dropout) for _ in range(sizes.layers))
         self.after = nn.RMSNorm(dim, eps=1e-6)
         self.outcomes = nn.Linear(dim, len(HEADS))
@@ -112,7 +118,7 @@ class SecondNet(nn.Module):
         self.next_scale = nn.Parameter(torch.ones(()))
         self.drop = nn.Dropout(dropout)
         self.register_buffer("rates", frequencies(sizes.head_dim), persistent=False)
-        self.register_buffer("told_gain", torch.zeros(()))  # found on held-out questions, not by gradients
+        self.register_buffer("trust", torch.tensor([UNTRIED, UNTRIED]))  # [typed, PARTS]
         self._start()
 
     def _start(self) -> None:
@@ -180,12 +186,12 @@ class SecondNet(nn.Module):
         said = self.kinds(candidates.kind) + self.surfaces(candidates.surface) + self._bag(candidates.terms)
         clock = self.clock(candidates.clock.to(self.clock.weight.dtype))
         request: Tensor = self.requests(said) + self._session(candidates.session) + clock
-        return request + self._gap(candidates.gap_s, candidates.fresh) + self.role
+        typed = candidates.typed[:, None].to(self.typed.dtype) * self.typed
+        return request + self._gap(candidates.gap_s, candidates.fresh) + self.role + typed
 
     def _embed_candidates(self, candidates: CandidateBatch, request: Tensor) -> Tensor:
         own = self.actions(candidates.action) + self.targets(candidates.target)
-        known = self.light.known(candidates.features, candidates.light)
-        embedded: Tensor = self.drop(own + request[candidates.request]) + self.light.token(known)
+        embedded: Tensor = self.drop(own + request[candidates.request]) + self.light.token(self.known(candidates))
         return embedded
 
     def hear(self, candidates: CandidateBatch, history: Cache, prefix: bool = False) -> Heard:
@@ -218,13 +224,28 @@ class SecondNet(nn.Module):
 
     def begin(self, candidates: CandidateBatch) -> Tensor:
         """Logits [batch, candidates, HEADS] of the light stage's score and what is made of its vector."""
-        known = self.light.known(candidates.features, candidates.light)
-        return self.light.gain * candidates.light[..., None] + self.light.opinion(known) + self.outcomes.bias
+        light, opinion, _, _ = self._trusts(candidates)
+        scored = light * self.light.gain * candidates.light[..., None]
+        return scored + opinion * self.light.opinion(self.known(candidates)) + self.outcomes.bias
 
     def add(self, candidates: CandidateBatch, heard: Heard, begun: Tensor) -> Tensor:
         """Logits [batch, candidates, HEADS] with what the history adds to those that were begun."""
-        correction = heard.candidates @ self.outcomes.weight.T
-        return begun + correction + self.told_gain * self.foretold(candidates, heard)[..., None]
+        _, _, correction, told = self._trusts(candidates)
+        foretold = self.foretold(candidates, heard)[..., None]
+        return begun + correction * self.corrected(heard) + told * foretold
+
+    def corrected(self, heard: Heard) -> Tensor:
+        """What candidates made of the history, as logits [batch, candidates, HEADS] to be added."""
+        return heard.candidates @ self.outcomes.weight.T
+
+    def known(self, candidates: CandidateBatch) -> Tensor:
+        """What the light stage's vectors say, as `LightReading` reads it."""
+        return self.light.known(candidates.features, candidates.light, candidates.typed[candidates.request])
+
+    def _trusts(self, candidates: CandidateBatch) -> tuple[Tensor, ...]:
+        """Of each of PARTS, [batch, candidates, 1]."""
+        trust: Tensor = self.trust[candidates.typed[candidates.request]]
+        return trust[..., None, :].unbind(-1)
 
     def foretold(self, candidates: CandidateBatch, heard: Heard) -> Tensor:
         """The logit [batch, candidates] of each candidate's action to come next after its request."""

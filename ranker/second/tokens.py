@@ -22,7 +22,7 @@ from ranker.second.config import Sizes
 from ranker.second.happenings import Happening, context_terms, kind_of, session_hash, target_type, terms_of
 from ranker.second.vocabulary import Vocabulary
 
-TOKENS_VERSION = 1
+TOKENS_VERSION = 2
 """Raise it when the same happening comes to be another token."""
 
 DAY_S = 86400.0
@@ -99,6 +99,7 @@ class RequestToken:
         fresh: whether nothing of its session is the last of the history.
         clock: [CLOCK] sine and cosine of the time of day and of the week, UTC.
         terms: [terms] numbers of fields and of what is being typed.
+        typed: whether anything is.
     """
 
     time_s: float
@@ -109,6 +110,7 @@ class RequestToken:
     fresh: int
     clock: NDArray[np.float32]
     terms: NDArray[np.int32]
+    typed: int
 
 
 def encode_request(
@@ -135,6 +137,7 @@ def encode_request(
         fresh=int(last is None or last.session != named),
         clock=_clock(now_s),
         terms=vocabulary.words(context_terms(context.fields, context.text), sizes.terms),
+        typed=int(bool(context.text)),
     )
 
 

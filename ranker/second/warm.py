@@ -20,7 +20,7 @@ def warm_asks(sizes: Sizes, candidates: int) -> list[Ask]:
 
 def _ask(sizes: Sizes, events: int, candidates: int) -> Ask:
     tokens = np.zeros(events, event_dtype(sizes.terms))
-    request = RequestToken(0.0, 0.0, 0, 0, 0, 1, np.zeros(CLOCK, np.float32), np.zeros(sizes.terms, np.int32))
+    request = RequestToken(0.0, 0.0, 0, 0, 0, 1, np.zeros(CLOCK, np.float32), np.zeros(sizes.terms, np.int32), 1)
     numbers = np.zeros(candidates, np.int32)
     features = np.zeros((candidates, len(COLUMNS)), np.float32)
     asked = CandidateTokens(numbers, numbers, features, np.zeros(candidates, np.float32))

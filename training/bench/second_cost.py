@@ -174,7 +174,7 @@ def useful_flops(sizes: Sizes, length: int, new: int, candidates: int) -> float:
     per_row = 2 * dim * (4 * dim + 2 * sizes.feed_forward)
     before = sum(range(length - new + 1, length + 1))
     seen = asked * (length + 1) + before
-    columns = 2 * len(COLUMNS) + 1
+    columns = 2 * len(COLUMNS) + 2
     light = candidates * 2 * (dim * (columns + dim) + HIDDEN * (columns + HIDDEN + len(HEADS)))
     unread = new * (per_row - 2 * dim * 2 * dim) + before * 4 * dim
     return float(sizes.layers * (rows * per_row + seen * 4 * dim) - unread + light)

@@ -108,7 +108,7 @@ def ask_of(user: str, tokens: EventTokens, packed: Sequence[bytes], total: int, 
     words = np.zeros(tokens["terms"].shape[1], np.int32)
     words[:4] = 5, 6, 7, 8
     session, clock = int(last["session"]), np.zeros(CLOCK, np.float32)
-    request = RequestToken(float(last["time_s"]) + 60.0, 60.0, 3, 2, session, 0, clock, words)
+    request = RequestToken(float(last["time_s"]) + 60.0, 60.0, 3, 2, session, 0, clock, words, 1)
     return Ask(user, total, tokens, packed, request, candidates, float(tokens["time_s"][0]))
 
 

@@ -24,7 +24,7 @@ from training.second.batching import (
     parts_of,
     plan_batches,
 )
-from training.second.held_out import Trust, answers, apply_trust, bias_of, figures, find_trust
+from training.second.held_out import Trusts, answers, apply_trusts, bias_of, figures, find_trusts
 from training.second.made import batch_loss, make_batch
 from training.second.run import Run
 
@@ -56,7 +56,7 @@ class State:
         epoch, batch: the place of the next batch.
         phase_step: batches since histories alone were done with, or since the beginning.
         best: listwise loss of the best epoch so far, and `stale` epochs since.
-        trust: how far its parts can be trusted.
+        trusts: how far its parts can be trusted.
         history: figures by epoch.
     """
 
@@ -67,7 +67,7 @@ class State:
     best: float = 1e30
     best_epoch: int = -1
     stale: int = 0
-    trust: Trust = field(default_factory=Trust)
+    trusts: Trusts = field(default_factory=Trusts)
     history: list[dict[str, float]] = field(default_factory=list)
     done: bool = False
 
@@ -151,7 +151,7 @@ class Fit:
             keep()
             kept_s = clock()
         self.net.load_state_dict(self.best)
-        apply_trust(self.net, self.state.trust)
+        apply_trusts(self.net, self.state.trusts)
 
     @property
     def epochs(self) -> int:
@@ -174,12 +174,12 @@ class Fit:
         if self.run.settings.average:
             self.net.load_state_dict(self.average)
         told, bias = list(answers(self.net, self.run, hinted=True)), bias_of(self.net)
-        trust = find_trust(told, bias, self.run)
-        found = figures(told, trust, bias, self.run)
+        trusts = find_trusts(told, bias, self.run)
+        found = figures(told, trusts, bias, self.run)
         state.history.append(found)
         if found["loss"] < state.best:
             state.best, state.best_epoch, state.stale = found["loss"], len(state.history) - 1, 0
-            self.best, state.trust = self._weights(), trust
+            self.best, state.trusts = self._weights(), trusts
         else:
             state.stale += 1
         self.net.load_state_dict(own)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from ranker.second.batches import candidate_batch, event_batch, moved
-from ranker.second.network import SecondNet
+from ranker.second.network import UNTRIED, SecondNet
 from ranker.second.weights import utility_of
 from training.metrics import hit_rate, reciprocal_rank
 from training.second.dataset import Form, Question
@@ -36,10 +36,21 @@ class Trust(msgspec.Struct, frozen=True):
         told: what the request foretells; nothing before it was asked.
     """
 
-    light: float = 1.0
-    opinion: float = 1.0
-    correction: float = 1.0
-    told: float = 0.0
+    light: float = UNTRIED[0]
+    opinion: float = UNTRIED[1]
+    correction: float = UNTRIED[2]
+    told: float = UNTRIED[3]
+
+
+class Trusts(msgspec.Struct, frozen=True):
+    """Where nothing is typed, and where something is."""
+
+    silent: Trust = Trust()
+    typed: Trust = Trust()
+
+    def of(self, answer: Answer) -> Trust:
+        """What is trusted in this answer."""
+        return self.typed if answer.form.request.typed else self.silent
 
 
 @dataclass(frozen=True)
@@ -83,9 +94,8 @@ def answers(net: SecondNet, run: Run, hinted: bool = False) -> Iterator[Answer]:
                 batch = moved(batch, run.device)
                 heard = net.hear(batch, cache, prefix=True)
                 light = net.light.gain * batch.light[..., None]
-                opinion = net.light.opinion(net.light.known(batch.features, batch.light))
-                correction = heard.candidates @ net.outcomes.weight.T
-                parts = (light, opinion, correction, net.foretold(batch, heard))
+                opinion = net.light.opinion(net.known(batch))
+                parts = (light, opinion, net.corrected(heard), net.foretold(batch, heard))
                 yield Answer(question, form, *(part[0].double().cpu().numpy() for part in parts))
 
 
@@ -95,7 +105,7 @@ def bias_of(net: SecondNet) -> Floats:
     return found
 
 
-def figures(told: Sequence[Answer], trust: Trust, bias: Floats, run: Run) -> dict[str, float]:
+def figures(told: Sequence[Answer], trusts: Trusts, bias: Floats, run: Run) -> dict[str, float]:
     """Of questions as they were asked, over the candidates that there are vectors of.
 
     Returns:
@@ -105,13 +115,20 @@ def figures(told: Sequence[Answer], trust: Trust, bias: Floats, run: Run) -> dic
     for answer in told:
         if answer.form is not answer.question.plain:
             continue
-        scores = utility_of(answer.logits(trust, bias), run.worth)
+        scores = utility_of(answer.logits(trusts.of(answer), bias), run.worth)
         found["loss"].append(_listwise(scores, answer.question.gains))
         for name, values in (("", scores), ("light_", answer.form.candidates.light)):
             best = (answer.question.gains == answer.question.gains.max()).astype(np.float64)
             found[f"{name}hr@1"].append(hit_rate(values, best, 1) or 0.0)
             found[f"{name}score"].append(reciprocal_rank(values, best) or 0.0)
     return {name: float(np.mean(values)) if values else 0.0 for name, values in found.items()}
+
+
+def find_trusts(told: Sequence[Answer], bias: Floats, run: Run) -> Trusts:
+    """Of both kinds of requests; a kind that was not held out is trusted as the other."""
+    kinds = [[answer for answer in told if bool(answer.form.request.typed) == typed] for typed in (False, True)]
+    silent, typed = (find_trust(some or told, bias, run) for some in kinds)
+    return Trusts(silent, typed)
 
 
 def find_trust(told: Sequence[Answer], bias: Floats, run: Run) -> Trust:
@@ -123,23 +140,20 @@ def find_trust(told: Sequence[Answer], bias: Floats, run: Run) -> Trust:
     if not told:
         return Trust()
     packed = _Packed.of(told)
-    start = np.array([1.0, 1.0, 1.0, 0.0])
+    start = np.array(UNTRIED)
 
     def loss(factors: Floats) -> float:
         drawn_back = PRIOR * float(((factors - start) ** 2).sum()) / len(told)
         return packed.loss(Trust(*factors.tolist()), bias, run.worth) + drawn_back
 
-    found = minimize(loss, start, method="L-BFGS-B", bounds=[(0.0, MOST)] * 4, options={"maxiter": 50})
+    found = minimize(loss, start, method="L-BFGS-B", bounds=[(0.0, MOST)] * len(UNTRIED), options={"maxiter": 50})
     return Trust(*(round(float(factor), 4) for factor in found.x))
 
 
 @torch.no_grad()
-def apply_trust(net: SecondNet, trust: Trust) -> None:
-    """Multiplies the parts: gains and heads are linear, so that they take it up, and serving knows nothing of it."""
-    net.light.gain.mul_(trust.light)
-    net.light.opinion_out.weight.mul_(trust.opinion)
-    net.outcomes.weight.mul_(trust.correction)
-    net.told_gain.fill_(trust.told)
+def apply_trusts(net: SecondNet, trusts: Trusts) -> None:
+    """Makes them a part of the network."""
+    net.trust.copy_(torch.tensor([msgspec.structs.astuple(trusts.silent), msgspec.structs.astuple(trusts.typed)]))
 
 
 @dataclass(frozen=True)

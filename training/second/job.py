@@ -161,7 +161,7 @@ def fit_second(
         "epochs": fit.state.epoch, "best_epoch": request.config.training.pretrain + fit.state.best_epoch + 1,
         "padding": round(fit.waste.share, 4),
         "parameters": sum(parameter.numel() for parameter in net.parameters()), "device": str(device),
-        "trust": msgspec.to_builtins(fit.state.trust),
+        "trust": msgspec.to_builtins(fit.state.trusts),
         "config": msgspec.to_builtins(request.config), "seconds": round(time.monotonic() - started_s, 1),
     }  # fmt: skip
     return TrainedSecond(files, entry, metrics, extra, resumed, keeper.path if keeper is not None else None)

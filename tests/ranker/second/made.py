@@ -40,7 +40,7 @@ def model(seed: int = 0, sizes: Sizes = SIZES, known: Known = KNOWN, version: st
         net.light.opinion_out.weight.normal_(std=0.5)
         net.next_bias.normal_(std=0.5)
         net.next_scale.fill_(1.5)
-        net.told_gain.fill_(0.7)
+        net.trust.copy_(torch.tensor([[0.9, 0.6, 0.8, 0.7], [1.1, 0.5, 0.3, 0.2]]))
     return SecondModel(version, net.requires_grad_(False), vocabulary, sizes, (1.0, 3.0, -0.5, 1.0), 50)
 
 

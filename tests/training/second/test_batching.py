@@ -30,7 +30,7 @@ def form(count: int, seed: int = 0) -> Form:
     light = draw.normal(size=count).astype(np.float32)
     numbers = np.arange(2, 2 + count, dtype=np.int32)
     candidates = CandidateTokens(numbers, np.zeros(count, np.int32), np.zeros((count, 3), np.float32), light)
-    return Form(RequestToken(0.0, 0.0, 0, 0, 0, 0, np.zeros(4, np.float32), np.full(4, 7, np.int32)), candidates)
+    return Form(RequestToken(0.0, 0.0, 0, 0, 0, 0, np.zeros(4, np.float32), np.full(4, 7, np.int32), 0), candidates)
 
 
 def question(count: int, now_s: float = 0.0) -> Question:

@@ -14,7 +14,7 @@ from ranker.second.network import SecondNet
 from tests.ranker.second.made import SIZES, model
 from tests.training.second.test_batching import question, window
 from training.second.dataset import Question, Window
-from training.second.held_out import Trust, answers, apply_trust, bias_of, figures, find_trust
+from training.second.held_out import Trust, Trusts, answers, apply_trusts, bias_of, figures, find_trust, find_trusts
 from training.second.run import Run, decide_split
 
 COLUMNS = 3
@@ -45,7 +45,7 @@ def net() -> SecondNet:
 
 
 def judge(made: SecondNet, run: Run, trust: Trust = ASKED_FIRST) -> dict[str, float]:
-    return figures(list(answers(made, run)), trust, bias_of(made), run)
+    return figures(list(answers(made, run)), Trusts(trust, trust), bias_of(made), run)
 
 
 def trust_in(made: SecondNet, run: Run) -> Trust:
@@ -91,15 +91,33 @@ def test_what_is_trusted_is_part_of_the_weights() -> None:
     with torch.no_grad():
         made.outcomes.weight.normal_(std=0.1)
         made.light.opinion_out.weight.normal_(std=0.5)
-    trust, bias = Trust(0.9, 0.8, 0.5, 0.2), bias_of(made)
-    wanted = [answer.logits(trust, bias) for answer in answers(made, run)]
-    apply_trust(made, trust)
-    after = [answer.logits(Trust(told=trust.told), bias_of(made)) for answer in answers(made, run)]
-    assert np.allclose(np.concatenate(wanted), np.concatenate(after), atol=1e-5)
+    trusts = Trusts(Trust(0.9, 0.8, 0.5, 0.2), Trust(1.1, 0.3, 0.4, 0.1))
     asked = run.windows[0].questions[0]
-    batch, _ = candidate_batch([[(asked.plain.request, asked.plain.candidates, asked.index, 0.0)]])
-    cache, _ = made.encode(event_batch([run.windows[0].tokens]))
-    assert np.allclose(made.score(batch, cache, prefix=True)[0].detach().numpy(), wanted[0], atol=1e-5)
+    for typed in (0, 1):
+        form = replace(asked.plain, request=replace(asked.plain.request, typed=typed))
+        run = run_of([replace(run.windows[0], questions=(replace(asked, plain=form),))])
+        (answer,) = answers(made, run)
+        wanted = answer.logits((trusts.silent, trusts.typed)[typed], bias_of(made))
+        assert trusts.of(answer) == (trusts.silent, trusts.typed)[typed]
+        apply_trusts(made, trusts)
+        batch, _ = candidate_batch([[(form.request, form.candidates, asked.index, 0.0)]])
+        cache, _ = made.encode(event_batch([run.windows[0].tokens]))
+        assert np.allclose(made.score(batch, cache, prefix=True)[0].detach().numpy(), wanted, atol=1e-5)
+
+
+def test_what_is_typed_is_trusted_apart() -> None:
+    """Light is right where nothing is typed, and what the history foretells where something is."""
+    silent = right_by_light(100)
+    made, run = net(), run_of(silent)
+    with torch.no_grad():
+        made.next_bias[int(silent[0].questions[0].plain.candidates.actions[1])] = -3.0
+        made.next_bias[int(silent[0].questions[0].plain.candidates.actions[0])] = 3.0
+        made.next_scale.fill_(0.0)
+    typed = [replace(each, questions=(useful_first(typing(flat(each.questions[0]))),)) for each in right_by_light(100)]
+    trusts = find_trusts(list(answers(made, run_of([*silent, *typed]))), bias_of(made), run)
+    assert trusts.typed.told > 0.5 > trusts.silent.told
+    alone = find_trusts(list(answers(made, run_of(silent))), bias_of(made), run)
+    assert alone.typed == alone.silent == trusts.silent
 
 
 def test_a_model_that_has_learned_nothing_has_the_figures_of_light() -> None:
@@ -117,6 +135,18 @@ def test_a_light_stage_that_says_the_same_of_all_is_right_as_often_as_chance() -
     found = judge(net(), run_of(same))
     assert found["light_hr@1"] == pytest.approx(1 / 9)
     assert found["light_score"] == pytest.approx(sum(1 / place for place in range(1, 10)) / 9)
+
+
+def typing(asked: Question) -> Question:
+    """The same, while something is typed."""
+    return replace(asked, plain=replace(asked.plain, request=replace(asked.plain.request, typed=1)))
+
+
+def useful_first(asked: Question) -> Question:
+    """The same, with the first candidate as the useful one."""
+    gains = np.zeros_like(asked.gains)
+    gains[0] = 1.0
+    return replace(asked, gains=gains)
 
 
 def flat(asked: Question) -> Question:
