@@ -16,6 +16,7 @@ from ranker.inference.engine_errors import EngineError, Rejected
 from ranker.inference.memory_errors import PlannedMemoryError
 from ranker.inference.memory_report import MemorySource
 from ranker.inference.shard_errors import ShardError
+from ranker.model_watch import RETRY_LOOKS
 from ranker.release.errors import RegistryError
 from ranker.release.manifest import Manifest, SecondEntry
 from ranker.release.registry import Registry
@@ -82,6 +83,7 @@ class SecondDesk:
         self._histories: Histories | None = None
         self._following: asyncio.Task[None] | None = None
         self._followed: str | None = None
+        self._looks_to_retry: int | None = None
         self._loading = False
 
     async def run(self, version: Callable[[], str | None], look_s: float) -> None:
@@ -91,10 +93,13 @@ class SecondDesk:
             await asyncio.sleep(look_s)
 
     async def follow(self, version: str | None) -> None:
-        """Makes the second stage of this version the one that scores; one that cannot serve is logged and left out."""
-        if version == self._followed:
+        """Makes the second stage of this version the one that scores.
+
+        One that cannot serve is logged and left out, and tried again after some looks: it may have been the disk.
+        """
+        if version == self._followed and not self._tries_again():
             return
-        self._followed = version
+        self._followed, self._looks_to_retry = version, RETRY_LOOKS
         before, self.serving = self.serving, None
         try:
             entry, manifest = await asyncio.to_thread(self._entry, version)
@@ -102,11 +107,19 @@ class SecondDesk:
                 self.serving = await self._load(entry, manifest)
                 self.loads += 1
                 _log.info("second version %s serves", version)
+            self._looks_to_retry = None
         except (RegistryError, SecondError, PlannedMemoryError, ShardError, EngineError, OSError) as error:
             self.failures += 1
             _log.error("the second stage of version %s cannot serve, the light order stands: %s", version, error)
         if before is not None and self._device is not None and before.paged.sizes == self._device.sizes:
             await self._device.engine.retire(before.paged.key)
+
+    def _tries_again(self) -> bool:
+        """One look more since a failure; whether it is time."""
+        if self._looks_to_retry is None:
+            return False
+        self._looks_to_retry -= 1
+        return self._looks_to_retry <= 0
 
     async def rescore(self, ranking: Ranking) -> Rescored | Degraded | str | None:
         """Scores of the best candidates by what their user did."""

@@ -20,7 +20,8 @@ from ranker.policy_config import PolicyConfig
 from ranker.release.durable import replace_atomically
 from ranker.release.registry import Registry
 from ranker.second.config import SecondConfig, Sizes
-from ranker.second.weights import VOCABULARY_FILE, to_files
+from ranker.second.vocabulary import Known
+from ranker.second.weights import VOCABULARY_FILE, known_from, to_files
 from ranker.types import RankRequest
 from tests.ranker.inference.loops import in_loop
 from tests.ranker.online import ACTIONS, config_of, specs_of
@@ -129,6 +130,27 @@ async def test_weights_that_are_not_finite_never_serve_and_the_light_stage_goes_
             await asyncio.sleep(0.02)
     answer = await rank(running)
     assert answer.items and "second" not in answer.versions and answer.versions["light"]
+    await running.close()
+
+
+@in_loop
+async def test_a_second_stage_that_could_not_be_read_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, left = Registry(tmp_path / "models"), iter([OSError(5, "Input/output error")])
+
+    def known(*args: Any) -> Known:
+        for error in left:
+            raise error
+        return known_from(*args)
+
+    monkeypatch.setattr("ranker.second.desk.known_from", known)
+    version = published(registry)
+    registry.activate(version, override="a test")
+    running = await started(tmp_path)
+    await act(running, 3)
+    assert (await until_scored(running, version)).versions["second"] == version
+    assert (running.service.status()["second"]["failures"], running.service.status()["second"]["loads"]) == (1, 1)
     await running.close()
 
 
