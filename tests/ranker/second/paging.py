@@ -61,10 +61,12 @@ class Served:
     async def load(self) -> None:
         await self.engine.load(self.paged.key, self.paged)
 
-    def ask(self, user: str, course: Course, candidates: CandidateTokens, now_s: float) -> Ask:
+    def ask(
+        self, user: str, course: Course, candidates: CandidateTokens, now_s: float, text: str | None = "words"
+    ) -> Ask:  # fmt: skip
         window = self.windows.of(user, course)
         sizes, vocabulary = self.model.sizes, self.model.vocabulary
-        return ask_of(user, "s1", made.context("words"), now_s, window, candidates, vocabulary, sizes)
+        return ask_of(user, "s1", made.context(text), now_s, window, candidates, vocabulary, sizes)
 
     async def logits(self, ask: Ask) -> Logits:
         request = self.engine.request(self.paged.key, ask, budget_ms=BUDGET_MS)

@@ -20,8 +20,10 @@ from tests.ranker.second.paging import Served
 NOW_S = made.START_S + 1e6
 
 
-def wanted(served: Served, course: Course, user: str, candidates: CandidateTokens) -> np.ndarray:
-    seen = see(served.model, course, NOW_S, user, "s1", made.context("words"))
+def wanted(
+    served: Served, course: Course, user: str, candidates: CandidateTokens, text: str | None = "words"
+) -> np.ndarray:  # fmt: skip
+    seen = see(served.model, course, NOW_S, user, "s1", made.context(text))
     return score_direct(served.model, seen, candidates).numpy()
 
 
@@ -39,9 +41,9 @@ async def test_scores_are_those_of_everything_encoded_anew_whatever_is_cached_ev
             last = course.kept[-1].time_s if course.kept else made.START_S
             late = -500.0 if draw.random() < 0.1 else 50.0
             course.add(Happening(last + late, 1000 + step, 0, "i:typed", f"a{draw.integers(25)}", "chat"), None)
-        candidates = made.candidates(int(draw.integers(1, 90)), seed=step)
-        ask = served.ask(user, course, candidates, NOW_S)
-        waiting.append((served.logits(ask), wanted(served, course, user, candidates)))
+        candidates, text = made.candidates(int(draw.integers(1, 90)), seed=step), "words" if step % 3 else None
+        ask = served.ask(user, course, candidates, NOW_S, text)
+        waiting.append((served.logits(ask), wanted(served, course, user, candidates, text)))
     found = await asyncio.gather(*(logits for logits, _ in waiting))
     for logits, (_, expected) in zip(found, waiting, strict=True):
         np.testing.assert_allclose(logits, expected, atol=1e-4)
