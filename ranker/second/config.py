@@ -106,7 +106,7 @@ class TrainSecond(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dropout: Share = 0.2
     token_dropout: Share = 0.1
     unknown: Share = 0.02
-    negatives: Annotated[int, Meta(ge=1, le=1000)] = 24
+    negatives: Annotated[int, Meta(ge=1, le=1000)] = 40
     top: Annotated[int, Meta(ge=0, le=1000)] = 32
     others: Annotated[int, Meta(ge=0, le=1000)] = 8
     max_queries: Whole = 50_000
