@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from ranker.clock import Clock
 from ranker.config import ServeConfig
 from ranker.degraded import Degraded
+from ranker.inference.engine_stats import COUNTS
 from ranker.inference.memory_report import MemorySource
 from ranker.light_model import LightModel
 from ranker.model_watch import ModelWatch
@@ -23,6 +24,8 @@ from ranker.release.registry import Registry
 from ranker.stages.second import Rescored
 from ranker.types import Ranking
 
+TOTALS = ("loads", "failures", "users_left", "users_back", "users_lost")
+"""Of a desk's figures those that only rise, so that several processes' can be added."""
 RETRY_LOOKS = 30
 """After so many looks a version that could not be looked at is tried again: it may have been the disk."""
 
@@ -150,6 +153,13 @@ class SecondWatch:
     def status(self) -> Mapping[str, Any]:
         """Figures for metrics; empty while no version has a second stage."""
         return self._desk.status() if self._desk is not None else {}
+
+    def totals(self) -> dict[str, Any]:
+        """Of the status what can be added to that of other processes."""
+        status = self.status()
+        engine = status.get("engine") or {}
+        counted = {name: engine[name] for name in (*COUNTS, "rejections") if name in engine}
+        return {**{name: status[name] for name in TOTALS if name in status}, **({"engine": counted} if counted else {})}
 
     def _retries(self) -> bool:
         """Whether it is time to try again what failed."""

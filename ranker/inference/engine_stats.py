@@ -10,6 +10,8 @@ from typing import Any
 from ranker.inference.batch_run import Outcome, Work
 from ranker.inference.request import PRIORITIES, Batch
 
+COUNTS = ("offered", "dispatched", "answered", "late", "failed", "returned", "left", "batches", "failed_batches")
+"""Of requests, and of batches; they only rise."""
 KEPT = 2048
 """The most recent requests and batches over which percentiles are taken."""
 
@@ -18,22 +20,7 @@ class EngineStats:
     """Counts since the start, and the recent past."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter(
-            dict.fromkeys(
-                (
-                    "offered",
-                    "dispatched",
-                    "answered",
-                    "late",
-                    "failed",
-                    "returned",
-                    "left",
-                    "batches",
-                    "failed_batches",
-                ),
-                0,
-            )
-        )
+        self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
         self.rejections: Counter[str] = Counter()
         self._waits: dict[str, deque[float]] = {priority: deque(maxlen=KEPT) for priority in PRIORITIES}
         self._sizes: deque[int] = deque(maxlen=KEPT)

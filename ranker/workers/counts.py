@@ -20,6 +20,18 @@ def added(one: Counts, other: Counts) -> dict[str, Any]:
     return total
 
 
+def with_totals(status: Counts, totals: Counts) -> dict[str, Any]:
+    """A status with other processes' totals added where it has the same figure; the rest stays this process's own."""
+    found = dict(status)
+    for name, count in totals.items():
+        own = found.get(name)
+        if isinstance(count, Mapping):
+            found[name] = with_totals(own if isinstance(own, Mapping) else {}, count)
+        else:
+            found[name] = count if own is None else _sum(name, own, count)
+    return found
+
+
 def _sum(name: str, one: Any, other: Any) -> Any:
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return added(one, other)

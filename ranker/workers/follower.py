@@ -63,8 +63,9 @@ class Follower:
         """What the keeper adds to its own."""
         unlogged, unkept = self.ranking.decisions.unlogged, self.ranking.answers.unkept
         drops = dict(self.counter.drops())
+        second = self.second.totals()
         return msgspec.msgpack.encode(
-            {"http": self.http(), "drops": drops, "unlogged": unlogged, "unkept": unkept},
+            {"http": self.http(), "drops": drops, "unlogged": unlogged, "unkept": unkept, "second": second},
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from features.catalogue import ActionSpec
 from ranker.answers import EventAnswer, RankAnswer, Service
 from ranker.types import RankRequest
-from ranker.workers.counts import Counts, added
+from ranker.workers.counts import Counts, added, with_totals
 from ranker.workers.desk import Desk
 from ranker.workers.spawning import Crew
 
@@ -89,6 +89,7 @@ class KeeperService:
         status["drops"] = both["drops"]
         status["log"] = {**status["log"], "unlogged": status["log"]["unlogged"] + others.get("unlogged", 0)}
         status["answers"] = {**status["answers"], "unkept": status["answers"]["unkept"] + others.get("unkept", 0)}
+        status["second"] = with_totals(status["second"], others.get("second", {}))
         lags_ms = {str(worker): lag_ms for worker, lag_ms in sorted(self.desk.lags_ms().items())}
         status["workers"] = {"live": self.live(), "restarts": self.crew.restarts, "feed_lag_ms": lags_ms}
         return status

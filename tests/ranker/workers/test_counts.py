@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ranker.answers import EventAnswer, RankAnswer
 from ranker.api.counted import both, counted
 from ranker.api.tally import Tally
-from ranker.workers.counts import added, unpacked
+from ranker.workers.counts import added, unpacked, with_totals
 from ranker.workers.errors import FeedError
 
 NUMBERS = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 9))
@@ -30,6 +30,18 @@ def test_numbers_add_up_name_by_name(one: dict[str, int], other: dict[str, int])
 def test_counts_that_do_not_fit_are_named(one: dict[str, Any], other: dict[str, Any]) -> None:
     with pytest.raises(FeedError, match="'a'"):
         added(one, other)
+
+
+def test_totals_are_added_to_a_status_and_the_rest_of_it_stays() -> None:
+    own = {"version": "7", "loads": 1, "users": 5, "engine": {"answered": 3, "late_share": 0.5}}
+    others = {"loads": 2, "users_lost": 4, "engine": {"answered": 10, "rejections": {"deadline": 1}}}
+    assert with_totals(own, others) == {
+        "version": "7", "loads": 3, "users": 5, "users_lost": 4,
+        "engine": {"answered": 13, "late_share": 0.5, "rejections": {"deadline": 1}},
+    }  # fmt: skip
+    assert with_totals(own, {}) == own
+    assert with_totals({"engine": None}, {"engine": {"answered": 1}}) == {"engine": {"answered": 1}}
+    assert with_totals({}, others) == others
 
 
 def test_bytes_that_are_no_counts_are_refused() -> None:
