@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import signal
 import socket
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -21,10 +20,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 LOOPBACK = "127.0.0.1"
 MAX_HEADER_BYTES = 32 * 1024
-SWITCH_S = 0.0005
-"""How long a thread computes while another waits for its turn: with Python's 5 ms a batch's thread, which wants many
-short turns, would wait for the loop at each.
-"""
 T = TypeVar("T")
 ASGIApp = Callable[..., Awaitable[None]]
 
@@ -111,8 +106,7 @@ def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
 
 
 def run_on_uvloop(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` on uvloop; the process's other threads get their turn soon."""
-    sys.setswitchinterval(SWITCH_S)
+    """`asyncio.run` on uvloop."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
 
