@@ -9,6 +9,7 @@ were sent count. The load has a process of its own; with two cores it shares the
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import random
 import time
@@ -47,7 +48,7 @@ class ServiceLoad:
 
     Args:
         seconds: of each try of a rate.
-        steps: tries after the first.
+        steps: rates that are tried after the first that is not sustained.
         highest: rate that is never exceeded.
         least: requests of each try, where they do not take too long.
     """
@@ -184,9 +185,9 @@ class _Sustained:
 
 def _sustained(turns: _Turns, bound_ms: float, load: ServiceLoad, seed: int, tell: Callable[[str], None]) -> _Sustained:
     """The highest rate of a bisection that is sustained; 0 where none is."""
-    low, high, tries = 0.0, 0.0, []
+    low, high, tries, left = 0.0, 0.0, list[dict[str, Any]](), load.steps
     rate = _begin(turns, bound_ms, load)
-    for step in range(load.steps + 1):
+    for step in itertools.count():
         seconds = min(max(load.seconds, load.least / rate), MOST_S)
         for again in range(AGAIN):
             before_s = turns.server.usage().cpu_s
@@ -197,9 +198,11 @@ def _sustained(turns: _Turns, bound_ms: float, load: ServiceLoad, seed: int, tel
             if holds := tries[-1]["in_time"] >= SHARE:
                 break
         low, high = (rate, high) if holds else (low, rate)
-        if holds and not high and rate >= load.highest:
+        # a first rate that was far too low is doubled until one fails; only then the steps are counted
+        left -= bool(high)
+        if left < 0 or (holds and not high and rate >= load.highest):
             break
-        rate = min(load.highest, 1.5 * low) if not high else (low + high) / 2
+        rate = min(load.highest, 2.0 * low) if not high else (low + high) / 2
     return _Sustained(low, tries)
 
 
