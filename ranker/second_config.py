@@ -17,7 +17,7 @@ class ServeSecond(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         kv: format of full pages of histories.
         memory_mib: limit of the device's pool; 85 % of it are used.
         page_tokens: events of a page; a multiple of 32 for int8 and int4.
-        micro_batch: candidates at once.
+        micro_batch: candidates of a request at once; up to four requests are scored together.
         threads: of the device's thread; one core is the event loop's.
         reserve_ms: of a request's budget, left for what follows this stage.
         max_happenings: of all users together that are kept in this process's memory.

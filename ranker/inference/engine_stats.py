@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ranker.inference.batch_run import Outcome, Work
@@ -57,11 +57,9 @@ class EngineStats:
 
         `late_share` is of the requests that were dispatched; `window_ms` is how long an idle device held a batch.
         """
-        sent = self.counts["dispatched"]
         return {
             **self.counts,
-            "late_share": self.counts["late"] / sent if sent else 0.0,
-            "goodput_share": self.counts["answered"] / self.counts["offered"] if self.counts["offered"] else 0.0,
+            **shares(self.counts),
             "rejections": dict(self.rejections),
             "wait_ms": {priority: percentiles(waits) for priority, waits in self._waits.items()},
             "window_ms": percentiles(self._held),
@@ -69,6 +67,15 @@ class EngineStats:
             "batch_requests": percentiles(self._sizes),
             "batch_fill": percentiles(self._fills),
         }
+
+
+def shares(counts: Mapping[str, Any]) -> dict[str, float]:
+    """What was late of the dispatched, and answered of the offered; 0 where there is none."""
+    sent, offered = counts.get("dispatched", 0), counts.get("offered", 0)
+    return {
+        "late_share": counts.get("late", 0) / sent if sent else 0.0,
+        "goodput_share": counts.get("answered", 0) / offered if offered else 0.0,
+    }
 
 
 def percentiles(values: Iterable[float]) -> dict[str, float]:

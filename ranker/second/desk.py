@@ -21,7 +21,7 @@ from ranker.release.errors import RegistryError
 from ranker.release.manifest import Manifest, SecondEntry
 from ranker.release.registry import Registry
 from ranker.second.config import HEADS, Sizes
-from ranker.second.device import MODEL, SecondDevice, capturer_of, open_device, together
+from ranker.second.device import MODEL, SecondDevice, capturer_of, open_device
 from ranker.second.errors import SecondError
 from ranker.second.happenings import Course
 from ranker.second.histories import Histories
@@ -84,6 +84,7 @@ class SecondDesk:
         self._following: asyncio.Task[None] | None = None
         self._followed: str | None = None
         self._looks_to_retry: int | None = None
+        self._said: tuple[str | None, str] | None = None
         self._loading = False
 
     async def run(self, version: Callable[[], str | None], look_s: float) -> None:
@@ -110,7 +111,9 @@ class SecondDesk:
             self._looks_to_retry = None
         except (RegistryError, SecondError, PlannedMemoryError, ShardError, EngineError, OSError) as error:
             self.failures += 1
-            _log.error("the second stage of version %s cannot serve, the light order stands: %s", version, error)
+            if (version, str(error)) != self._said:  # it is tried again and again
+                _log.error("the second stage of version %s cannot serve, the light order stands: %s", version, error)
+            self._said = version, str(error)
         if before is not None and self._device is not None and before.paged.sizes == self._device.sizes:
             await self._device.engine.retire(before.paged.key)
 
@@ -189,7 +192,7 @@ class SecondDesk:
         device = await self._device_for(sizes)
         paged = PagedSecond(
             MODEL, version, entry, known, sizes, device.store,
-            micro_batch=self._config.micro_batch, together=together(self._config), dtype=DTYPES[self._config.weights],
+            micro_batch=self._config.micro_batch, together=device.together, dtype=DTYPES[self._config.weights],
             pages=self._config.pages, device=self._config.device, capturer=capturer_of(self._config),
         )  # fmt: skip
         warm = warm_asks(sizes, min(self._config.passed_on or entry.passed_on, 1000))

@@ -25,6 +25,7 @@ class Embedding:
 
     Args:
         net: with parameters in one format.
+        folded: of the same network.
     """
 
     def __init__(self, net: SecondNet, folded: Folded) -> None:

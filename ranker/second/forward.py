@@ -59,7 +59,7 @@ class Tail:
     span: Span | None = None
 
     def micro_batch(self, at: int, size: int) -> tuple[Span, CandidateTokens]:
-        """So many candidates from there on, and what is encoded with them: what is new, with the first."""
+        """Candidates `at` to `at + size`, and what is encoded with them: what is new, with the first."""
         stop = len(self.asked.tokens)
         span = self.span if self.span is not None and not at else Span(stop, stop)
         return span, self.asked.candidates.rows(slice(at, at + size))

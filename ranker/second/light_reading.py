@@ -13,10 +13,11 @@ from torch.nn.functional import gelu
 from ranker.second.config import HEADS
 
 CLAMP = 4.0
+"""Spreads from the mean; what is further away says no more."""
 HIDDEN = 64
 """Width of the opinion."""
 DROPOUT = 0.1
-"""Of the opinion: it is small, and needs less than what reads histories."""
+"""Of the opinion at most: it is small, and needs less than what reads histories."""
 
 
 class LightReading(nn.Module):
@@ -25,12 +26,13 @@ class LightReading(nn.Module):
     Args:
         columns: of a vector.
         dim: of a candidate's token.
+        dropout: of the network that it belongs to.
     """
 
     mean: Tensor
     spread: Tensor
 
-    def __init__(self, columns: int, dim: int) -> None:
+    def __init__(self, columns: int, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         width = 2 * columns + 2
         self.token_in = nn.Linear(width, dim)
@@ -39,7 +41,7 @@ class LightReading(nn.Module):
         self.opinion_within = nn.Linear(HIDDEN, HIDDEN)
         self.opinion_out = nn.Linear(HIDDEN, len(HEADS), bias=False)
         self.gain = nn.Parameter(torch.ones(len(HEADS)))
-        self.drop = nn.Dropout(DROPOUT)
+        self.drop = nn.Dropout(min(dropout, DROPOUT))
         self.register_buffer("mean", torch.zeros(columns + 1))
         self.register_buffer("spread", torch.ones(columns + 1))
 

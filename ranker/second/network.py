@@ -108,7 +108,7 @@ class SecondNet(nn.Module):
         self.gaps = nn.Linear(3, dim)
         self.requests = nn.Linear(dim, dim)
         self.clock = nn.Linear(CLOCK, dim, bias=False)
-        self.light = LightReading(columns, dim)
+        self.light = LightReading(columns, dim, dropout)
         self.role = nn.Parameter(torch.zeros(dim))
         self.typed = nn.Parameter(torch.zeros(dim))
         self.blocks = nn.ModuleList(Block(sizes, dropout) for _ in range(sizes.layers))

@@ -16,7 +16,7 @@ from torch import Tensor
 from ranker.second.buffers import ASIDE, GRANULE, Buffers, whole_granules
 from ranker.second.config import Sizes
 
-KEPT_VIEWS = 256
+KEPT_VIEWS = 1024
 """Of readings; a request makes none where the same were made before."""
 
 

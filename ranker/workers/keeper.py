@@ -9,6 +9,7 @@ from typing import Any
 
 from features.catalogue import ActionSpec
 from ranker.answers import EventAnswer, RankAnswer, Service
+from ranker.inference.engine_stats import shares
 from ranker.types import RankRequest
 from ranker.workers.counts import Counts, added, with_totals
 from ranker.workers.desk import Desk
@@ -89,7 +90,9 @@ class KeeperService:
         status["drops"] = both["drops"]
         status["log"] = {**status["log"], "unlogged": status["log"]["unlogged"] + others.get("unlogged", 0)}
         status["answers"] = {**status["answers"], "unkept": status["answers"]["unkept"] + others.get("unkept", 0)}
-        status["second"] = with_totals(status["second"], others.get("second", {}))
+        status["second"] = second = with_totals(status["second"], others.get("second", {}))
+        if second.get("engine"):
+            second["engine"] = {**second["engine"], **shares(second["engine"])}
         lags_ms = {str(worker): lag_ms for worker, lag_ms in sorted(self.desk.lags_ms().items())}
         status["workers"] = {"live": self.live(), "restarts": self.crew.restarts, "feed_lag_ms": lags_ms}
         return status

@@ -301,14 +301,16 @@ def test_metrics_add_up_what_both_have_counted(tmp_path: Path) -> None:
         async with pair(tmp_path) as two:
             two.follower.http = lambda: {"requests": {"200\n/v1/rank": 2}}
             two.follower.second.status = lambda: {  # type: ignore[method-assign]
-                "version": "2", "loads": 1, "users": 9, "engine": {"answered": 4, "healthy": True},
+                "version": "2", "loads": 1, "users": 9, "engine": {"answered": 4, "offered": 5, "healthy": True},
             }  # fmt: skip
             await two.rank(candidates=[{"action": "crop"}, {"action": "share"}])
             await two.beat()
             dropped = two.service.status()["drops"]
             assert sum(dropped.values()) >= 1
             assert two.service.counts()["http"] == {"requests": {"200\n/v1/rank": 2}}
-            assert two.service.status()["second"] == {"loads": 1, "engine": {"answered": 4}}
+            assert two.service.status()["second"] == {
+                "loads": 1, "engine": {"answered": 4, "offered": 5, "goodput_share": 0.8, "late_share": 0.0},
+            }  # fmt: skip
             await two.feed.close_all()
             assert two.service.counts()["http"] == {"requests": {"200\n/v1/rank": 2}}, "those that left count too"
             assert two.service.status()["workers"]["live"] == 1
