@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from ranker.errors import RankerError
 from ranker.release.errors import RegistryError
 from ranker.release.registry import Registry
+from ranker.retry import RETRY_LOOKS, Retry
 from ranker.stages.light import Light, LightModel
 
 LOOK_S = 1.0
-RETRY_LOOKS = 30
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,10 @@ class ModelWatch:
     loads: int = field(default=0, init=False)
     failures: int = field(default=0, init=False)
     refused: tuple[str, str] | None = field(default=None, init=False)
-    _looks_to_retry: int = field(default=0, init=False)
+    _retry: Retry = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._retry = Retry(self.retry_looks)
 
     async def run(self) -> None:
         """Looks until cancelled."""
@@ -86,10 +89,7 @@ class ModelWatch:
 
     def _waits(self, version: str) -> bool:
         """Whether it failed a short while ago."""
-        if self.refused is None or self.refused[0] != version:
-            return False
-        self._looks_to_retry -= 1
-        return self._looks_to_retry > 0
+        return self.refused is not None and self.refused[0] == version and not self._retry.due()
 
     def _failed(self, version: str, error: Exception) -> None:
         self.failures += 1
@@ -99,4 +99,4 @@ class ModelWatch:
             trace = None if expected else error
             _log.error("light version %s cannot serve, the one before goes on: %s", *refused, exc_info=trace)
         self.refused = refused
-        self._looks_to_retry = self.retry_looks
+        self._retry.failed()

@@ -21,13 +21,12 @@ from ranker.model_watch import ModelWatch
 from ranker.opening import load_version
 from ranker.release.errors import RegistryError
 from ranker.release.registry import Registry
+from ranker.retry import Retry
 from ranker.stages.second import Rescored
 from ranker.types import Ranking
 
 TOTALS = ("loads", "failures", "users_left", "users_back", "users_lost")
 """Of a desk's figures those that only rise, so that several processes' can be added."""
-RETRY_LOOKS = 30
-"""After so many looks a version that could not be looked at is tried again: it may have been the disk."""
 
 _log = logging.getLogger(__name__)
 
@@ -118,7 +117,7 @@ class SecondWatch:
         self._looked: str | None = None
         self._opening = False
         self._impossible = False
-        self._looks_to_retry: int | None = None
+        self._retry = Retry()
 
     async def run(self) -> None:
         """Looks until cancelled; what nobody foresaw is logged and ends no watch."""
@@ -132,8 +131,9 @@ class SecondWatch:
     async def look(self) -> None:
         """Once."""
         version = self._version()
-        if self._desk is None and (version != self._looked or self._retries()):
-            self._looked, self._looks_to_retry = version, None
+        if self._desk is None and (version != self._looked or self._retry.due()):
+            self._looked = version
+            self._retry.settled()
             self._desk = await self._opened(version)
         if self._desk is not None:
             await self._desk.follow(version)
@@ -161,13 +161,6 @@ class SecondWatch:
         counted = {name: engine[name] for name in (*COUNTS, "rejections") if name in engine}
         return {**{name: status[name] for name in TOTALS if name in status}, **({"engine": counted} if counted else {})}
 
-    def _retries(self) -> bool:
-        """Whether it is time to try again what failed."""
-        if self._looks_to_retry is None:
-            return False
-        self._looks_to_retry -= 1
-        return self._looks_to_retry <= 0
-
     async def _opened(self, version: str | None) -> Desk | None:
         if version is None or self._impossible:
             return None
@@ -176,7 +169,7 @@ class SecondWatch:
             manifest = await asyncio.to_thread(self._registry.manifest, version)
             return await asyncio.to_thread(self._open_desk) if manifest.second is not None else None
         except RegistryError as error:
-            self._looks_to_retry = RETRY_LOOKS
+            self._retry.failed()
             _log.error("the second stage of version %s cannot be looked at: %s", version, error)
         except ImportError as error:
             self._impossible = True

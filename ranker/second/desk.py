@@ -16,10 +16,10 @@ from ranker.inference.engine_errors import EngineError, Rejected
 from ranker.inference.memory_errors import PlannedMemoryError
 from ranker.inference.memory_report import MemorySource
 from ranker.inference.shard_errors import ShardError
-from ranker.model_watch import RETRY_LOOKS
 from ranker.release.errors import RegistryError
 from ranker.release.manifest import Manifest, SecondEntry
 from ranker.release.registry import Registry
+from ranker.retry import Retry
 from ranker.second.config import HEADS, Sizes
 from ranker.second.device import MODEL, SecondDevice, capturer_of, open_device
 from ranker.second.errors import SecondError
@@ -83,7 +83,7 @@ class SecondDesk:
         self._histories: Histories | None = None
         self._following: asyncio.Task[None] | None = None
         self._followed: str | None = None
-        self._looks_to_retry: int | None = None
+        self._retry = Retry()
         self._said: tuple[str | None, str] | None = None
         self._loading = False
 
@@ -98,9 +98,10 @@ class SecondDesk:
 
         One that cannot serve is logged and left out, and tried again after some looks: it may have been the disk.
         """
-        if version == self._followed and not self._tries_again():
+        if version == self._followed and not self._retry.due():
             return
-        self._followed, self._looks_to_retry = version, RETRY_LOOKS
+        self._followed = version
+        self._retry.failed()
         before, self.serving = self.serving, None
         try:
             entry, manifest = await asyncio.to_thread(self._entry, version)
@@ -108,7 +109,8 @@ class SecondDesk:
                 self.serving = await self._load(entry, manifest)
                 self.loads += 1
                 _log.info("second version %s serves", version)
-            self._looks_to_retry = None
+            self._retry.settled()
+            self._said = None
         except (RegistryError, SecondError, PlannedMemoryError, ShardError, EngineError, OSError) as error:
             self.failures += 1
             if (version, str(error)) != self._said:  # it is tried again and again
@@ -116,13 +118,6 @@ class SecondDesk:
             self._said = version, str(error)
         if before is not None and self._device is not None and before.paged.sizes == self._device.sizes:
             await self._device.engine.retire(before.paged.key)
-
-    def _tries_again(self) -> bool:
-        """One look more since a failure; whether it is time."""
-        if self._looks_to_retry is None:
-            return False
-        self._looks_to_retry -= 1
-        return self._looks_to_retry <= 0
 
     async def rescore(self, ranking: Ranking) -> Rescored | Degraded | str | None:
         """Scores of the best candidates by what their user did."""

@@ -13,7 +13,8 @@ from features.registry import FINGERPRINT
 from ranker.degraded import Degraded
 from ranker.release.manifest import Manifest, SecondEntry
 from ranker.release.registry import Registry
-from ranker.second_watch import RETRY_LOOKS, SecondWatch
+from ranker.retry import RETRY_LOOKS
+from ranker.second_watch import SecondWatch
 from ranker.types import Ranking
 
 ENTRY = SecondEntry(tokens=1, sizes={}, vocabularies={}, shards=[], worth={}, passed_on=50, light="1")
